@@ -1,0 +1,281 @@
+"""The types of what happened, in the order in which they come to be: Arm, Answer, Comparison, Margin, Grade.
+
+All are frozen and are written to a run directory as they are (JSON lines, `evals.records`). A field that is None was
+not measured or cannot be known: never zero, never a pass.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Literal
+
+import msgspec
+
+Method = Literal["plain", "mtp", "control", "draft", "prompt_lookup"]
+Finish = Literal["stop", "length", "unknown"]
+FailureKind = Literal["crash", "hang", "error", "refused"]
+Outcome = Literal[
+    "pass", "fail", "crash", "timeout", "killed", "output_limit", "no_program", "truncated", "infra"
+]
+"""What became of one case. `infra` says nothing of the model; all others but `pass` count as not passed."""
+
+
+class Arm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One way of decoding: engine, method, K and everything that can change the numerics.
+
+    `identity()` covers every field except `name`: two arms with equal identities must give equal answers.
+    Paths are not part of an arm: `target_digest` and `head_digest` (SHA-256 over a manifest of files) are.
+    """
+
+    name: str
+    method: Method
+    k: int
+    """Drafted tokens per verify step; 0 for plain."""
+    engine: str
+    device: str
+    target_digest: str
+    head_digest: str | None
+    head: str | None = None
+    """The head's name where several are compared (`--head NAME=DIR`)."""
+    properties: dict[str, str] = {}
+    """OpenVINO properties given to target and draft alike, e.g. INFERENCE_PRECISION_HINT."""
+    scheduler: dict[str, int | bool] = {}
+    versions: dict[str, str] = {}
+    control_seed: int | None = None
+
+    def identity(self) -> str:
+        """SHA-256 of the arm without its name."""
+        fields = msgspec.to_builtins(self)
+        del fields["name"]
+        return hashlib.sha256(msgspec.json.encode(fields, order="deterministic")).hexdigest()
+
+
+class Failure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Why an answer isn't there. `signal` is the number that ended the engine's process, if one did."""
+
+    kind: FailureKind
+    message: str
+    signal: int | None = None
+    exit_code: int | None = None
+    stage: Literal["build", "decode"] = "decode"
+
+
+class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One prompt decoded once by one arm.
+
+    ids: token ids as the engine delivered them, end-of-sequence included where it delivered one.
+    text: the engine's own decoding of `ids`, special tokens left out. streamed: the pieces of text as a client of
+    the stream would join them, or None. steps: tokens delivered per step (sums to len(ids)).
+    accepted, drafted: the runtime's own counters for this answer, None where it has none (0/0 stays 0, 0).
+    ttft_s: seconds from the request to the first token. decode_s: seconds from the first token to the last.
+    order: position in its arm's session, from 0. probe: why it was asked again ("state", "start"), else None.
+    """
+
+    arm: str
+    task: str
+    prompt: str
+    repeat: int
+    prompt_sha256: str
+    prompt_tokens: int
+    max_new_tokens: int
+    ids: tuple[int, ...] = ()
+    text: str = ""
+    streamed: str | None = None
+    steps: tuple[int, ...] = ()
+    finish: Finish = "unknown"
+    accepted: int | None = None
+    drafted: int | None = None
+    reported_tokens: int | None = None
+    """Generated tokens as the engine's own counters bill them."""
+    ttft_s: float | None = None
+    decode_s: float | None = None
+    order: int = 0
+    session: int = 0
+    probe: Literal["state", "start"] | None = None
+    failure: Failure | None = None
+
+    @property
+    def key(self) -> tuple[str, str, str, int, int, str | None]:
+        """What makes an answer unique in a run."""
+        return (self.arm, self.task, self.prompt, self.repeat, self.session, self.probe)
+
+
+class Divergence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where two answers part first: by token (index into ids) and by byte (offset into UTF-8 text).
+
+    A side that ended there has None as its token. `before`, `base_after`, `other_after`: text around the place.
+    byte_offset is None where the ids differ but the texts do not.
+    """
+
+    token_index: int | None
+    byte_offset: int | None
+    base_token: int | None
+    other_token: int | None
+    base_token_text: str
+    other_token_text: str
+    before: str
+    base_after: str
+    other_after: str
+
+
+class Span(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Tokens [start, stop) of one side that the other lacks (skipped) or has twice (repeated)."""
+
+    start: int
+    stop: int
+    text: str = ""
+
+
+class Realignment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What follows a divergence: does the other answer come back to the base?
+
+    skipped: spans of the base that the other drops while the rest re-aligns (indices into base ids). repeated: spans
+    of the other that say again what it has just said (indices into other ids). realigned: share of the base's tokens
+    after the divergence that the other has too, in order. bounded: False where the search was cut off.
+    """
+
+    skipped: tuple[Span, ...]
+    repeated: tuple[Span, ...]
+    realigned: float
+    bounded: bool = True
+
+
+class Comparison(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One answer of an arm beside the base arm's first answer to the same prompt. Facts only.
+
+    tokens_after_stop: ids delivered after the first end-of-sequence id. over_budget: ids beyond max_new_tokens.
+    control_tokens: indices of control ids inside the body. stream_matches: the joined stream equals the decoded
+    ids, None if not known. repeated_4gram_share: share of 4-grams of ids that occurred before in the answer, 0 to 1.
+    """
+
+    arm: str
+    base: str
+    task: str
+    prompt: str
+    repeat: int
+    identical: bool
+    divergence: Divergence | None
+    realignment: Realignment | None = None
+    tokens_after_stop: int = 0
+    over_budget: int = 0
+    control_tokens: tuple[int, ...] = ()
+    stream_matches: bool | None = None
+    repeated_4gram_share: float = 0.0
+    base_finish: Finish = "unknown"
+    finish: Finish = "unknown"
+
+
+class Margin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The base's logits at a divergence: how near was the other arm's token?
+
+    rank: 1 + number of tokens with a strictly higher logit at width 1. gap: nats between the best and the other
+    arm's token at width 1 and at the verify width. noise: |logit movement| between the two widths over whole answers,
+    quantile name ("p50", "p90", "p99", "max") to nats. source: the graph it was read from. reproduced: the replay gave
+    this arm's own tokens up to the divergence, so it is evidence.
+    """
+
+    arm: str
+    task: str
+    prompt: str
+    repeat: int
+    token_index: int
+    rank: int
+    gap: float
+    gap_at_verify_width: float | None
+    movement: float | None
+    noise: dict[str, float]
+    source: Literal["paged", "stateful"]
+    reproduced: bool
+    rescored_max_gap: float | None = None
+    """Largest gap of any token of the other arm's answer, re-scored as a whole."""
+    rescored_max_gap_at: int | None = None
+    rescored_max_rank: int | None = None
+
+
+class CaseGrade(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What became of one case: `observed` and `expected` are short texts for people, bounded in size."""
+
+    case: str
+    outcome: Outcome
+    observed: str = ""
+    expected: str = ""
+
+
+class Grade(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One answer judged, case by case, in the order of the task's cases.
+
+    program_sha256 is the digest of the extracted program, or of the text where the judge is constraints; None where
+    there is no program, and then `reason` says why.
+    """
+
+    arm: str
+    task: str
+    prompt: str
+    repeat: int
+    cases: tuple[CaseGrade, ...]
+    program_sha256: str | None = None
+    reason: str = ""
+
+    @property
+    def passed(self) -> int:
+        return sum(c.outcome == "pass" for c in self.cases)
+
+    @property
+    def infra(self) -> bool:
+        """True where trouble of the machine, not of the model, decided a case."""
+        return any(c.outcome == "infra" for c in self.cases)
+
+
+class SandboxReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which sandbox ran the programs, whether its self-test passed, and what it said."""
+
+    name: str
+    trusted: bool
+    describes: dict[str, str] = {}
+    failed_probes: tuple[str, ...] = ()
+    remedy: str = ""
+
+
+class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a run set out to do, written before the first answer; its identity decides whether a run may be resumed.
+
+    planned: number of answers per arm name. model_digest_before: SHA-256 over the model directory's files.
+    """
+
+    schema: int
+    tool_version: str
+    created: str
+    model: str
+    model_digest_before: str
+    arms: tuple[Arm, ...]
+    tasks: dict[str, str]
+    """task name → digest"""
+    prompts: dict[str, tuple[str, ...]]
+    """task name → prompt ids decoded"""
+    repeats: dict[str, int]
+    """arm name → how often each prompt is decoded"""
+    policy_digest: str
+    environment: dict[str, Any] = {}
+
+    def identity(self) -> str:
+        """SHA-256 over what must not change between the parts of one run."""
+        fields = {
+            "schema": self.schema,
+            "arms": [(a.name, a.identity()) for a in self.arms],
+            "tasks": self.tasks,
+            "prompts": self.prompts,
+            "repeats": self.repeats,
+            "policy": self.policy_digest,
+        }
+        return hashlib.sha256(msgspec.json.encode(fields, order="deterministic")).hexdigest()
+
+
+class RunEnd(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How a run ended: complete, or cut short and by what. model_digest_after is None where it wasn't taken."""
+
+    complete: bool
+    reason: str
+    model_digest_after: str | None
+    wall_s: float
+    engine_s: float
+    """Seconds that the engines spent loading and decoding, summed over arms."""

@@ -1,0 +1,89 @@
+"""The types of a task: the question in several wordings, and named cases with what they expect.
+
+All are frozen. `tasks.folder` reads them from a folder and checks them; nothing downstream changes them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+Kind = Literal["code", "prose", "exact"]
+"""What sort of text an answer is; acceptance and speed are reported by kind."""
+
+Judge = Literal["function", "program", "constraints"]
+"""How an answer is judged: a function called case by case, a program fed on stdin, or checked constraints."""
+
+Language = Literal["python", "lua", "javascript"]
+
+
+class Prompt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One wording of a task's question. `id` is unique in its task; `text` is the user's turn.
+
+    `image` is a path inside the task folder, or None.
+    """
+
+    id: str
+    text: str
+    image: str | None = None
+
+
+class Case(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One named thing that a right answer gets right.
+
+    Function judge: `args` and one of `returns` (compared exactly, by type and value) or `raises` (the name of
+    the exception's type). Program judge: `stdin` and `stdout` (bytes as UTF-8, compared exactly). Constraints
+    judge: `constraint` names one of `tasks.folder.CONSTRAINTS` and the rest are its numbers.
+    """
+
+    name: str
+    why: str = ""
+    args: list[Any] | None = None
+    returns: Any = msgspec.UNSET
+    raises: str | None = None
+    stdin: str | None = None
+    stdout: str | None = None
+    constraint: str | None = None
+    min: int | None = None
+    max: int | None = None
+    n: int | None = None
+    max_repeats: int | None = None
+    start: int | None = None
+    stop: int | None = None
+
+
+class Mutant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A wrong answer that the task must catch: `file` in the folder, and the cases it must `fail`."""
+
+    file: str
+    fails: list[str]
+
+
+class Variants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A jinja2 template of the prompt, and for each of its variables the words to choose from."""
+
+    template: str
+    choices: dict[str, list[str]]
+
+
+class Task(msgspec.Struct, frozen=True):
+    """A task, read whole. `digest` is the SHA-256 of all its files; `path` is where it was read from."""
+
+    name: str
+    title: str
+    summary: str
+    kind: Kind
+    judge: Judge
+    language: Language
+    entry: str | None
+    max_new_tokens: int
+    prompts: tuple[Prompt, ...]
+    cases: tuple[Case, ...]
+    gold: str
+    mutants: tuple[Mutant, ...]
+    variants: Variants | None
+    digest: str
+    path: Path
+    builtin: bool
