@@ -1,0 +1,57 @@
+"""The command line: it only wires. Each command is a file, imported when it is asked for.
+
+Exit codes: 0 serve; 1 do not serve; 2 it could not start (usage, configuration, a model directory that inspection
+refuses); 3 it started and the evidence doesn't suffice.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import click
+
+COMMANDS = {
+    "check": ("gate.cli.check", "Decode, compare, grade, and say whether the head may be served."),
+    "grade": ("gate.cli.grade", "Grade and decide a run again, without decoding."),
+    "report": ("gate.cli.report", "Write a run's report again, without decoding."),
+    "policy": ("gate.cli.policy", "Print the default policy."),
+    "tasks": ("gate.cli.tasks", "Check task folders."),
+}
+
+
+class LazyGroup(click.Group):
+    """Imports a command's module only when it runs: `gate --help` stays as fast as click itself."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command = importlib.import_module(COMMANDS[cmd_name][0]).command
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, about) for name, (_, about) in COMMANDS.items()])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="mtp-gate", prog_name="gate")
+def gate() -> None:
+    """May this multi-token-prediction head be served?
+
+    Decodes every task prompt plain and with speculation, compares byte for byte, runs generated programs in a
+    sandbox, and gives a verdict per task with the reasons.
+
+    Exit codes: 0 serve, 1 do not serve, 2 it could not start, 3 the evidence doesn't suffice.
+    """
+
+
+def main() -> None:
+    """Entry point of the `gate` command."""
+    from gate.cli.errors import run_guarded
+
+    sys.exit(run_guarded(gate))

@@ -1,0 +1,42 @@
+"""What all tests share: the marker for system packages, and the rule that CI allows no skip."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+SYSTEM = {
+    "docker": lambda: shutil.which("dockerd") and shutil.which("debootstrap") and os.geteuid() == 0,
+    "node": lambda: shutil.which("node"),
+    "lua": lambda: shutil.which("lua5.4"),
+    "chromium": lambda: shutil.which("chromium"),
+    "root": lambda: os.geteuid() == 0,
+}
+"""Name → whether this machine has it. `make test-all` (CI) sets GATE_TEST_NO_SKIP=1, and a missing one fails."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if os.environ.get("GATE_TEST_NO_SKIP"):
+        return
+    for item in items:
+        for marker in item.iter_markers("system"):
+            for name in marker.args:
+                if not SYSTEM[name]():
+                    item.add_marker(pytest.mark.skip(reason=f"needs {name}, which this machine lacks"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):  # type: ignore[no-untyped-def]
+    report = yield
+    if report.skipped and os.environ.get("GATE_TEST_NO_SKIP") and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = f"skipped, and GATE_TEST_NO_SKIP allows no skip: {report.longrepr}"
+    return report
+
+
+@pytest.fixture(scope="session")
+def repo() -> Path:
+    return Path(__file__).parent.parent
