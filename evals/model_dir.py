@@ -1,0 +1,301 @@
+"""What lies in a model directory: target, head, layout. Read off the files and their sizes, never off config alone.
+
+Exports drop heads that config declares, ship half of one, or ship two; a repository's name proves nothing
+(arcint's head card, cases C05). No weights are loaded: graphs are looked at as text, for the bytes they need.
+"""
+
+from __future__ import annotations
+
+import re
+import stat
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+
+TARGETS = ("openvino_language_model", "openvino_model")
+GENAI_HEAD = ("openvino_mtp_model",)
+SPLIT_HEAD = ("openvino_mtp_layer", "openvino_mtp_lm_head")
+TOKENIZER = ("openvino_tokenizer", "openvino_detokenizer")
+EMBEDDINGS = "openvino_text_embeddings_model"
+
+MAX_CONFIG = 4 << 20
+MAX_FILES = 10_000
+_CHUNK = 1 << 20
+_SPAN = re.compile(rb'offset="(\d{1,19})" size="(\d{1,19})"')
+_OVERLAP = 64
+
+HeadLayout = Literal["genai", "split"]
+_Layers = Annotated[int, msgspec.Meta(ge=0, le=1024)]
+
+
+class ModelDirError(ValueError):
+    """A directory that can't be used as asked: the message says expected, found, where, and what to do."""
+
+
+class ModelDir(msgspec.Struct, frozen=True):
+    """A directory whose files hold a target and, where `head` is not None, one whole head.
+
+    target: the target graph's stem. head: the head's layout, "genai" (one graph, the target's lm_head is grafted) or
+    "split" (layer and lm_head; recognised, not decoded). Names are relative to `path`. target_files: every file that
+    isn't the head's, hidden ones left out. declared_layers: config's mtp_num_hidden_layers, None where it says nothing.
+    size: bytes of all files. missing: what decoding needs and isn't there.
+    """
+
+    path: Path
+    target: str
+    target_files: tuple[str, ...]
+    head: HeadLayout | None
+    head_files: tuple[str, ...]
+    declared_layers: int | None
+    model_type: str | None
+    size: int
+    missing: tuple[str, ...] = ()
+
+
+class _TextConfig(msgspec.Struct, frozen=True):
+    mtp_num_hidden_layers: _Layers | None = None
+
+
+class _Config(msgspec.Struct, frozen=True):
+    mtp_num_hidden_layers: _Layers | None = None
+    model_type: str | None = None
+    text_config: _TextConfig | None = None
+
+
+def inspect_model(path: str | Path, *, need_head: bool = True) -> ModelDir:
+    """Look at a directory. With need_head=False a target without any head is accepted too (head is None).
+
+    Raises ModelDirError for a path that isn't there, a directory that is no model, and a head that is absent, broken,
+    ambiguous, undeclared or of an unsupported depth.
+    """
+    root = Path(path)
+    sizes = list_files(root)
+    config = _config(root, sizes)
+    target = _target(root, sizes)
+    declared = config.mtp_num_hidden_layers
+    if declared is None and config.text_config is not None:
+        declared = config.text_config.mtp_num_hidden_layers
+    head = _head(root, sizes)
+    if head is None and need_head:
+        raise ModelDirError(_no_head(root, sizes, declared))
+    if head is not None:
+        _check_declared(root, head, declared)
+    stems: tuple[str, ...] = () if head is None else GENAI_HEAD if head == "genai" else SPLIT_HEAD
+    head_files = tuple(f"{stem}.{end}" for stem in stems for end in ("bin", "xml"))
+    for stem in (target, *stems):
+        _check_graph(root, stem, sizes)
+    return ModelDir(
+        path=root,
+        target=target,
+        target_files=tuple(sorted(set(sizes) - set(head_files))),
+        head=head,
+        head_files=head_files,
+        declared_layers=declared,
+        model_type=config.model_type,
+        size=sum(sizes.values()),
+        missing=_missing(target, sizes),
+    )
+
+
+def require_decodable(model: ModelDir) -> None:
+    """Raise ModelDirError where openvino-genai has no way to decode this directory, and say which part is lacking."""
+    if model.head == "split":
+        raise ModelDirError(
+            f"{model.path}: a head in the split layout ({', '.join(SPLIT_HEAD)}), whose engine isn't part of this "
+            f"version; expected the layout of optimum-intel ({GENAI_HEAD[0]}.xml and .bin, which shares the target's "
+            "lm_head). Export the head again with optimum-cli, or wait for a version that decodes this layout."
+        )
+    if model.missing:
+        raise ModelDirError(
+            f"{model.path}: expected a whole export, found no {', no '.join(model.missing)}. An export that failed "
+            "half-way leaves graphs without a tokenizer: export again and look at its exit code."
+        )
+
+
+def list_files(root: Path) -> dict[str, int]:
+    """Relative name → size in bytes of every regular file under root, links to files followed, hidden names left out.
+
+    Raises ModelDirError for a path that isn't a readable directory, a dangling link, something that is no regular
+    file (reading a pipe would hang), and more than 10,000 files.
+    """
+    if not root.exists():
+        raise ModelDirError(
+            f"{root}: expected a model directory, found nothing there. Check the path's spelling."
+        )
+    if not root.is_dir():
+        hint = (
+            "It looks like one file of a model: give its directory."
+            if root.suffix in (".xml", ".bin")
+            else ""
+        )
+        raise ModelDirError(
+            f"{root}: expected a directory exported for OpenVINO, found a file. {hint}".rstrip()
+        )
+    sizes: dict[str, int] = {}
+    pending = [root]
+    try:
+        while pending:
+            for entry in sorted(pending.pop().iterdir()):
+                if entry.name.startswith("."):
+                    continue
+                if entry.is_dir():
+                    if not entry.is_symlink():
+                        pending.append(entry)
+                    continue
+                sizes[str(entry.relative_to(root))] = _file_size(entry)
+                if len(sizes) > MAX_FILES:
+                    raise ModelDirError(
+                        f"{root}: expected a model directory, found more than {MAX_FILES} files."
+                    )
+    except OSError as error:
+        raise ModelDirError(f"{root}: cannot be read ({error}). Check its permissions.") from error
+    return sizes
+
+
+def _file_size(entry: Path) -> int:
+    try:
+        status = entry.stat()
+    except FileNotFoundError:
+        raise ModelDirError(
+            f"{entry}: a link whose file isn't there (a download that was cut, or a cleared cache). Fetch it again."
+        ) from None
+    if not stat.S_ISREG(status.st_mode):
+        raise ModelDirError(f"{entry}: expected a regular file, found a pipe, socket or device. Remove it.")
+    return status.st_size
+
+
+def _config(root: Path, sizes: dict[str, int]) -> _Config:
+    if "config.json" not in sizes:
+        return _Config()
+    if sizes["config.json"] > MAX_CONFIG:
+        raise ModelDirError(
+            f"{root}/config.json: expected at most {MAX_CONFIG} bytes, found {sizes['config.json']}."
+        )
+    try:
+        return msgspec.json.decode((root / "config.json").read_bytes(), type=_Config)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise ModelDirError(
+            f"{root}/config.json: expected a model's configuration, found: {error}. Copy the file from the export."
+        ) from error
+    except OSError as error:
+        raise ModelDirError(f"{root}/config.json: cannot be read ({error}).") from error
+
+
+def _target(root: Path, sizes: dict[str, int]) -> str:
+    found = [stem for stem in TARGETS if f"{stem}.xml" in sizes]
+    if len(found) > 1:
+        raise ModelDirError(
+            f"{root}: ambiguous, found two targets ({' and '.join(found)}). Keep the one that is served."
+        )
+    if found:
+        return found[0]
+    names = " or ".join(f"{stem}.xml" for stem in TARGETS)
+    if any(name.endswith((".safetensors", ".gguf", ".pt")) for name in sizes):
+        what = "a checkpoint that isn't exported yet; export it with optimum-cli export openvino"
+    elif not sizes:
+        what = "an empty directory"
+    else:
+        what = f"{len(sizes)} other files ({', '.join(sorted(sizes)[:4])}{', …' if len(sizes) > 4 else ''})"
+    raise ModelDirError(f"{root}: not a model: expected {names}, found {what}.")
+
+
+def _head(root: Path, sizes: dict[str, int]) -> HeadLayout | None:
+    genai = any(_present(stem, sizes) for stem in GENAI_HEAD)
+    split = any(_present(stem, sizes) for stem in SPLIT_HEAD)
+    if genai and split:
+        raise ModelDirError(
+            f"{root}: ambiguous: two heads ({GENAI_HEAD[0]}, and {' with '.join(SPLIT_HEAD)}). Name one: keep each in "
+            "a directory of its own."
+        )
+    if split:
+        lacking = [stem for stem in SPLIT_HEAD if not _present(stem, sizes)]
+        if lacking:
+            raise ModelDirError(
+                f"{root}: broken: {lacking[0]}.* missing; the split layout needs {' and '.join(SPLIT_HEAD)}. "
+                "Fetch the missing half."
+            )
+        return "split"
+    return "genai" if genai else None
+
+
+def _present(stem: str, sizes: dict[str, int]) -> bool:
+    return f"{stem}.xml" in sizes or f"{stem}.bin" in sizes
+
+
+def _no_head(root: Path, sizes: dict[str, int], declared: int | None) -> str:
+    near = sorted(
+        name for name in sizes if "mtp" in name.lower() and name.lower().endswith((".xml", ".bin", ".onnx"))
+    )
+    expected = f"expected {GENAI_HEAD[0]}.xml and .bin"
+    if near:
+        exact = any(name.lower().startswith((*GENAI_HEAD, *SPLIT_HEAD)) for name in near)
+        why = "names are case-sensitive" if exact else "the name must match"
+        return f"{root}: no head: {expected}, found {', '.join(near[:4])} ({why}). Rename the files."
+    if declared:
+        layers = "1 layer" if declared == 1 else f"{declared} layers"
+        return (
+            f"{root}: no head: declared in config ({layers}) but no openvino_mtp_* file; {expected}. Older exporters "
+            "drop the head: export again with optimum-intel 2.2 or newer."
+        )
+    return (
+        f"{root}: no head: {expected}, found none, and config declares none. Choose an export that has one."
+    )
+
+
+def _check_declared(root: Path, head: HeadLayout, declared: int | None) -> None:
+    stem = GENAI_HEAD[0] if head == "genai" else SPLIT_HEAD[0]
+    if declared == 0:
+        raise ModelDirError(
+            f"{root}: mismatch: head file present ({stem}), config declares 0 layers (mtp_num_hidden_layers). The head "
+            "may belong to another model: take both from one export."
+        )
+    if declared is not None and declared > 1:
+        raise ModelDirError(
+            f"{root}: unsupported: {declared} MTP layers declared, one exported ({stem}). Expected "
+            "mtp_num_hidden_layers = 1, the only depth that optimum-intel exports."
+        )
+
+
+def _check_graph(root: Path, stem: str, sizes: dict[str, int]) -> None:
+    for name in (f"{stem}.xml", f"{stem}.bin"):
+        if name not in sizes:
+            raise ModelDirError(f"{root}: broken: {name} missing. Fetch it again, or export again.")
+        if sizes[name] == 0:
+            raise ModelDirError(
+                f"{root}: broken: {name} is empty (pointer file or cut download). Fetch it again."
+            )
+    try:
+        for name in (f"{stem}.xml", f"{stem}.bin"):
+            with (root / name).open("rb") as file:
+                start = file.read(4096)
+            if start.startswith(b"version https://git-lfs"):
+                raise ModelDirError(f"{root}: broken: {name} is a Git LFS pointer file. Run git lfs pull.")
+            if name.endswith(".xml") and b"<net" not in start:
+                raise ModelDirError(f"{root}: broken: {name} is no OpenVINO graph. Export again.")
+        needed = _bytes_needed(root / f"{stem}.xml")
+    except OSError as error:
+        raise ModelDirError(f"{root}: {stem} cannot be read ({error}). Check its permissions.") from error
+    if needed > sizes[f"{stem}.bin"]:
+        raise ModelDirError(
+            f"{root}: broken: {stem}.bin has {sizes[f'{stem}.bin']} bytes, its graph needs {needed} (a cut download, "
+            "or files of two exports). Fetch it again."
+        )
+
+
+def _bytes_needed(xml: Path) -> int:
+    """End of the last constant that a graph takes from its weights file, in bytes."""
+    needed, rest = 0, b""
+    with xml.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            window = rest + chunk
+            for match in _SPAN.finditer(window):
+                needed = max(needed, int(match[1]) + int(match[2]))
+            rest = window[-_OVERLAP:]
+    return needed
+
+
+def _missing(target: str, sizes: dict[str, int]) -> tuple[str, ...]:
+    stems = [*TOKENIZER, *([EMBEDDINGS] if target == "openvino_language_model" else [])]
+    wanted = [*(f"{stem}.{end}" for stem in stems for end in ("xml", "bin")), "tokenizer.json", "config.json"]
+    return tuple(name for name in wanted if not sizes.get(name))

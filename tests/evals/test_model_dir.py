@@ -1,0 +1,203 @@
+"""The threat: a directory that isn't what its name or config says is decoded, and the verdict speaks of nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from evals.model_dir import ModelDir, ModelDirError, inspect_model, require_decodable
+
+GRAPH = '<?xml version="1.0"?>\n<net name="m"><layer><data offset="0" size="{size}" /></layer></net>\n'
+TARGET = ["openvino_language_model.xml", "openvino_language_model.bin"]
+HEAD = ["openvino_mtp_model.xml", "openvino_mtp_model.bin"]
+SPLIT = [f"openvino_mtp_{part}.{end}" for part in ("layer", "lm_head") for end in ("xml", "bin")]
+DECLARED = {"mtp_num_hidden_layers": 1, "tie_word_embeddings": False}
+
+
+def lay(path: Path, files: list[str], config: object = None, sizes: dict[str, int] | None = None) -> Path:
+    """Make a directory of small graphs whose constants fill their weights files."""
+    path.mkdir(parents=True, exist_ok=True)
+    for name in files:
+        size = (sizes or {}).get(name, 16)
+        (path / name).write_bytes(GRAPH.format(size=16).encode() if name.endswith(".xml") else bytes(size))
+    if config is not None:
+        (path / "config.json").write_text(json.dumps(config))
+    return path
+
+
+# Case name in /work/shared/cases/reports.jsonl, C05 → what the refusal must say.
+REFUSED = {
+    "old export": ["no head", "declared in config (1 layer)", "no openvino_mtp_* file"],
+    "xml without bin": ["broken", "openvino_mtp_model.bin missing"],
+    "split layout, half": ["broken", "openvino_mtp_lm_head.* missing"],
+    "both layouts": ["ambiguous", "two heads", "Name one"],
+    "head, none declared": ["mismatch", "head file present", "declares 0 layers"],
+    "two layers declared": ["unsupported", "2 MTP layers", "one exported"],
+    "case trap": ["no head", "case-sensitive", "OpenVINO_MTP_Model.xml"],
+    "zero bytes": ["broken", "openvino_mtp_model.bin is empty", "pointer file or cut download"],
+}
+CASES = {
+    "old export": (
+        DECLARED,
+        [*TARGET, "openvino_text_embeddings_model.xml", "openvino_text_embeddings_model.bin"],
+    ),
+    "xml without bin": (DECLARED, [*TARGET, HEAD[0]]),
+    "split layout, half": (DECLARED, [*TARGET, *SPLIT[:2]]),
+    "both layouts": (DECLARED, [*TARGET, *HEAD, *SPLIT]),
+    "head, none declared": (
+        {"mtp_num_hidden_layers": 0},
+        ["openvino_model.xml", "openvino_model.bin", *HEAD],
+    ),
+    "two layers declared": (
+        {"mtp_num_hidden_layers": 2},
+        ["openvino_model.xml", "openvino_model.bin", *HEAD],
+    ),
+    "case trap": (
+        DECLARED,
+        ["openvino_model.xml", "openvino_model.bin", "OpenVINO_MTP_Model.xml", "OpenVINO_MTP_Model.bin"],
+    ),
+    "zero bytes": (DECLARED, ["openvino_model.xml", "openvino_model.bin", *HEAD]),
+}
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(ModelDirError) as caught:
+        inspect_model(path)
+    assert str(path) in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_reported_directories_are_refused_with_their_reason(name: str, tmp_path: Path) -> None:
+    config, files = CASES[name]
+    lay(tmp_path, files, config, {"openvino_mtp_model.bin": 0} if name == "zero bytes" else None)
+    message = refusal(tmp_path)
+    for words in REFUSED[name]:
+        assert words in message
+
+
+def test_layer_only_is_a_head_that_shares_the_targets_lm_head(tmp_path: Path) -> None:
+    model = inspect_model(lay(tmp_path, [*TARGET, *HEAD], DECLARED))
+    assert (model.head, model.target, model.declared_layers) == ("genai", "openvino_language_model", 1)
+    assert model.head_files == ("openvino_mtp_model.bin", "openvino_mtp_model.xml")
+    assert model.target_files == ("config.json", "openvino_language_model.bin", "openvino_language_model.xml")
+
+
+def test_split_layout_is_recognised_and_refused_for_decoding(tmp_path: Path) -> None:
+    model = inspect_model(lay(tmp_path, [*TARGET, *SPLIT], DECLARED))
+    assert model.head == "split"
+    assert len(model.head_files) == 4
+    with pytest.raises(ModelDirError, match="split layout"):
+        require_decodable(model)
+
+
+def test_config_of_the_text_part_counts(tmp_path: Path) -> None:
+    model = inspect_model(lay(tmp_path, [*TARGET, *HEAD], {"text_config": {"mtp_num_hidden_layers": 1}}))
+    assert model.declared_layers == 1
+
+
+def test_config_alone_is_no_head_and_no_config_is_no_objection(tmp_path: Path) -> None:
+    assert inspect_model(lay(tmp_path / "a", [*TARGET, *HEAD])).declared_layers is None
+    assert "no head" in refusal(lay(tmp_path / "b", TARGET))
+    assert inspect_model(lay(tmp_path / "c", TARGET), need_head=False).head is None
+
+
+def test_a_path_that_is_no_directory(tmp_path: Path) -> None:
+    assert "nothing there" in refusal(tmp_path / "nowhere")
+    lay(tmp_path, TARGET)
+    assert "give its directory" in refusal(tmp_path / TARGET[0])
+
+
+def test_not_a_model(tmp_path: Path) -> None:
+    assert "empty directory" in refusal(lay(tmp_path / "empty", []))
+    assert "optimum-cli export" in refusal(lay(tmp_path / "checkpoint", ["model.safetensors"], DECLARED))
+    assert "notes.txt" in refusal(lay(tmp_path / "other", ["notes.txt"]))
+    assert "two targets" in refusal(
+        lay(tmp_path / "two", [*TARGET, "openvino_model.xml", "openvino_model.bin"])
+    )
+
+
+def test_near_miss_names_are_named(tmp_path: Path) -> None:
+    assert "openvino_mtp.xml" in refusal(lay(tmp_path, [*TARGET, "openvino_mtp.xml", "openvino_mtp.bin"]))
+
+
+def test_a_cut_download_is_found_by_what_its_graph_needs(tmp_path: Path) -> None:
+    message = refusal(lay(tmp_path, [*TARGET, *HEAD], DECLARED, {"openvino_mtp_model.bin": 15}))
+    assert "has 15 bytes, its graph needs 16" in message
+
+
+def test_a_span_on_the_seam_of_two_reads_is_seen(tmp_path: Path) -> None:
+    lay(tmp_path, [*TARGET, *HEAD], DECLARED)
+    for pad in range((1 << 20) - 45, (1 << 20) + 1, 9):
+        text = b"<net>" + b" " * pad + b'<data offset="10" size="990" />'
+        (tmp_path / HEAD[0]).write_bytes(text)
+        assert "needs 1000" in refusal(tmp_path)
+
+
+def test_pointer_files_and_other_text_are_no_graph(tmp_path: Path) -> None:
+    lay(tmp_path, [*TARGET, *HEAD], DECLARED)
+    (tmp_path / HEAD[1]).write_text("version https://git-lfs.github.com/spec/v1\n")
+    assert "git lfs pull" in refusal(tmp_path)
+    lay(tmp_path, HEAD)
+    (tmp_path / HEAD[0]).write_text("<html>404</html>")
+    assert "no OpenVINO graph" in refusal(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "not json",
+        "[]",
+        '{"mtp_num_hidden_layers": "1"}',
+        '{"mtp_num_hidden_layers": -1}',
+        '{"mtp_num_hidden_layers": true}',
+        '{"text_config": 3}',
+        '{"a": ' + "[" * 200_000 + "]" * 200_000 + "}",
+        '{"model_type": "\udcff"}',
+    ],
+    ids=["text", "list", "string", "negative", "bool", "number", "deep", "bytes"],
+)
+def test_a_config_of_the_wrong_form_is_named(text: str, tmp_path: Path) -> None:
+    lay(tmp_path, [*TARGET, *HEAD])
+    (tmp_path / "config.json").write_bytes(text.encode("utf-8", "surrogateescape"))
+    assert "config.json" in refusal(tmp_path)
+
+
+def test_a_config_too_large_is_not_read(tmp_path: Path) -> None:
+    lay(tmp_path, [*TARGET, *HEAD])
+    with (tmp_path / "config.json").open("wb") as file:
+        file.truncate((4 << 20) + 1)
+    assert "at most" in refusal(tmp_path)
+
+
+def test_links_to_files_are_followed_and_dangling_ones_named(tmp_path: Path) -> None:
+    blobs = lay(tmp_path / "blobs", [*TARGET, *HEAD], DECLARED)
+    snapshot = tmp_path / "snapshot"
+    snapshot.mkdir()
+    for blob in blobs.iterdir():
+        (snapshot / blob.name).symlink_to(blob)
+    assert inspect_model(snapshot).size == inspect_model(blobs).size
+    (blobs / HEAD[1]).unlink()
+    assert "link whose file isn't there" in refusal(snapshot)
+
+
+def test_a_pipe_is_refused_and_not_read(tmp_path: Path) -> None:
+    lay(tmp_path, [*TARGET, *HEAD], DECLARED)
+    os.mkfifo(tmp_path / "openvino_tokenizer.bin")
+    assert "pipe" in refusal(tmp_path)
+
+
+def test_an_export_that_failed_half_way_lacks_its_tokenizer(tmp_path: Path) -> None:
+    model = inspect_model(lay(tmp_path, [*TARGET, *HEAD], DECLARED))
+    with pytest.raises(ModelDirError, match=r"openvino_tokenizer\.xml"):
+        require_decodable(model)
+
+
+def test_a_real_export_is_whole(sample_dir: Path) -> None:
+    model = inspect_model(sample_dir)
+    assert isinstance(model, ModelDir)
+    assert (model.head, model.missing, model.declared_layers) == ("genai", (), 1)
+    require_decodable(model)
