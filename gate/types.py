@@ -7,8 +7,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 Decision = Literal["serve", "serve_with_limits", "do_not_serve", "inconclusive"]
-Severity = Literal["note", "unreadable", "block", "waived"]
-"""unreadable: nothing can be said (inconclusive). block: must not be served. note: worth knowing, decides nothing."""
+Severity = Literal["note", "limit", "unreadable", "block", "waived"]
+"""note: worth knowing, decides nothing. limit: holds only up to something (a depth). unreadable: nothing can be said
+(inconclusive). block: must not be served. waived: would block, but a named waiver of the policy covers it."""
 
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
