@@ -1,0 +1,78 @@
+"""The bytes that a verdict speaks of: SHA-256 of target, head and whole directory, taken before and after a run.
+
+`hashlib.file_digest` over a sorted manifest. model-signing 1.1.1 was looked at: importing its hashing imports its
+signing too (sigstore, cryptography, in-toto), more than all the rest of the base install together.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import msgspec
+
+from evals.model_dir import ModelDir, ModelDirError, list_files
+
+
+class ModelDigests(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """SHA-256, in hex, of a model directory's parts. head is None where the directory has none.
+
+    files: relative name → SHA-256. A part's digest is that of its manifest: for each file in order of name, the file's
+    digest, its size and its name, ended by NUL. Hidden files and where a link points are left out.
+    """
+
+    whole: str
+    target: str
+    head: str | None
+    files: dict[str, str]
+
+
+def digest_model(model: ModelDir) -> ModelDigests:
+    """Digest a directory that `inspect_model` accepted. Raises ModelDirError where a file can't be read."""
+    entries = _entries(model.path)
+    head = set(model.head_files)
+    return ModelDigests(
+        whole=_manifest_digest(entries.values()),
+        target=_manifest_digest(line for name, line in entries.items() if name not in head),
+        head=_manifest_digest(entries[name] for name in sorted(head) if name in entries) if head else None,
+        files={name: line[:64].decode() for name, line in entries.items()},
+    )
+
+
+def digest_dir(path: str | Path) -> str:
+    """SHA-256 over all files of a directory, equal to ModelDigests.whole. Raises ModelDirError."""
+    return _manifest_digest(_entries(Path(path)).values())
+
+
+def changed_files(before: dict[str, str], after: dict[str, str]) -> tuple[str, ...]:
+    """Names that are new, gone or of other content between two `ModelDigests.files`."""
+    return tuple(sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name)))
+
+
+def _entries(root: Path) -> dict[str, bytes]:
+    sizes = list_files(root)
+    names = sorted(sizes)
+    try:
+        with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+            digests = list(pool.map(lambda name: _file_digest(root / name), names))
+    except OSError as error:
+        raise ModelDirError(f"{root}: a file cannot be read ({error}). Check its permissions.") from error
+    return {
+        name: b"%s %d %s\0" % (digest.encode(), sizes[name], os.fsencode(name))
+        for name, digest in zip(names, digests, strict=True)
+    }
+
+
+def _file_digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _manifest_digest(lines: Iterable[bytes]) -> str:
+    digest = hashlib.sha256()
+    for line in lines:
+        digest.update(line)
+    return digest.hexdigest()
