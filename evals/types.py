@@ -119,11 +119,15 @@ class Divergence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Span(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Tokens [start, stop) of one side that the other lacks (skipped) or has twice (repeated)."""
+    """Tokens [start, stop) of one side that the other lacks (skipped) or has again (repeated).
+
+    times: how often a repeated unit is said again in a row; start and stop cover all of those.
+    """
 
     start: int
     stop: int
     text: str = ""
+    times: int = 1
 
 
 class Realignment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -132,12 +136,17 @@ class Realignment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     skipped: spans of the base that the other drops while the rest re-aligns (indices into base ids). repeated: spans
     of the other that say again what it has just said (indices into other ids). realigned: share of the base's tokens
     after the divergence that the other has too, in order. bounded: False where the search was cut off.
+    replaced: tokens of the base that became others. tail: tokens in step from the last difference to the end.
+    Structure is no proof: an honest answer can drop a sentence at a near-tie and go on word for word, so a rule asks
+    for rank and gap, or for several spans, as well (`evals.align`).
     """
 
     skipped: tuple[Span, ...]
     repeated: tuple[Span, ...]
     realigned: float
     bounded: bool = True
+    replaced: int = 0
+    tail: int = 0
 
 
 class Comparison(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
