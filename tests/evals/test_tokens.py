@@ -98,7 +98,7 @@ def test_files_that_cannot_be_read_are_named(fault: str, byte_level: Path) -> No
             handle.truncate((4 << 20) + 1)
     else:
         file.write_text('{"eos_token_id": "x"}')
-    with pytest.raises(TokenError, match=file.name):
+    with pytest.raises(TokenError, match=file.name + (".*at most" if fault == "huge" else "")):
         TokenTable.load(byte_level)
 
 

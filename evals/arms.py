@@ -1,0 +1,140 @@
+"""Arms: the ways of decoding that a run compares, with everything that can change the numerics written down.
+
+Two arms of one run share device, properties and scheduler settings; they differ in method, K and head.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from evals.digest import ModelDigests
+from evals.types import Arm
+
+ENGINE = "openvino-genai"
+MAX_K = 64
+
+DEFAULT_SCHEDULER: dict[str, int | bool] = {
+    "cache_size": 1,
+    "enable_prefix_caching": False,
+    "max_num_batched_tokens": 4096,
+}
+"""cache_size in GiB. MTP wants prefix caching off; prompts longer than a batch are split."""
+
+SCHEDULER_KEYS: dict[str, type] = {
+    "cache_size": int,
+    "num_kv_blocks": int,
+    "num_linear_attention_blocks": int,
+    "cache_interval_multiplier": int,
+    "max_num_batched_tokens": int,
+    "max_num_seqs": int,
+    "dynamic_split_fuse": bool,
+    "enable_prefix_caching": bool,
+}
+
+_KEY = re.compile(r"[A-Z][A-Z0-9_]{0,99}\Z")
+_DEVICE = re.compile(r"[A-Za-z][A-Za-z0-9_.:,()-]{0,99}\Z")
+_BOOL = {"true": True, "false": False}
+
+
+class ArmError(ValueError):
+    """Settings that make no arm; the message says what was expected, what was found, and what to do."""
+
+
+def parse_property(text: str) -> tuple[str, str]:
+    """KEY=VALUE of `--ov`, an OpenVINO property, e.g. KV_CACHE_PRECISION=f32. Raises ArmError.
+
+    Only the form is checked here: which keys and values a device takes is the engine's to say (`engine.prepare`).
+    """
+    key, equals, value = text.partition("=")
+    value = value.strip()
+    if not equals or not _KEY.match(key.strip()) or not value or len(value) > 200 or not value.isprintable():
+        raise ArmError(
+            f"--ov {text[:200]!r}: expected KEY=VALUE with an OpenVINO property in capitals, e.g. "
+            "INFERENCE_PRECISION_HINT=f32 or KV_CACHE_PRECISION=f32."
+        )
+    return key.strip(), value
+
+
+def parse_scheduler(text: str) -> tuple[str, int | bool]:
+    """KEY=VALUE of `--scheduler`, a field of openvino-genai's SchedulerConfig. Raises ArmError."""
+    key, _, value = text.partition("=")
+    kind = SCHEDULER_KEYS.get(key.strip())
+    value = value.strip().lower()
+    if kind is bool and value in _BOOL:
+        return key.strip(), _BOOL[value]
+    if kind is int and re.fullmatch(r"[0-9]{1,9}", value):
+        return key.strip(), int(value)
+    if kind is None:
+        raise ArmError(
+            f"--scheduler {text[:200]!r}: expected KEY=VALUE with one of {', '.join(SCHEDULER_KEYS)}."
+        )
+    wanted = "true or false" if kind is bool else "a whole number from 0"
+    raise ArmError(
+        f"--scheduler {text[:200]!r}: expected {key.strip()} to be {wanted}, found {value[:40]!r}."
+    )
+
+
+def build_arms(
+    digests: ModelDigests,
+    *,
+    ks: Iterable[int] = (1,),
+    device: str = "CPU",
+    properties: Mapping[str, str] | None = None,
+    scheduler: Mapping[str, int | bool] | None = None,
+    versions: Mapping[str, str] | None = None,
+    control_seed: int | None = None,
+    control_head: str | None = None,
+    heads: Mapping[str, str] | None = None,
+) -> tuple[Arm, ...]:
+    """Plain, then mtp@K for every K, then control@K where control_seed is given.
+
+    heads: name → digest of further heads of the same target (arms mtp@K:NAME); without them the directory's own head
+    is used. control_head: digest of the permuted head (`evals.control`). Raises ArmError for K < 1 (the engine would
+    silently decode with 1), a device or settings out of form, and prefix caching (it makes plain unrepeatable on
+    linear attention, openvino model_server issue 4376).
+    """
+    depths = tuple(dict.fromkeys(ks))
+    _check(depths, device, scheduler or {})
+    named: dict[str | None, str | None] = {None: digests.head} if not heads else {**heads}
+
+    def arm(method: str, k: int, head: str | None, head_digest: str | None, seed: int | None = None) -> Arm:
+        name = method if k == 0 else f"{method}@{k}" + (f":{head}" if head else "")
+        return Arm(
+            name=name,
+            method=method,  # type: ignore[arg-type]
+            k=k,
+            engine=ENGINE,
+            device=device,
+            target_digest=digests.target,
+            head_digest=head_digest,
+            head=head,
+            properties=dict(properties or {}),
+            scheduler={**DEFAULT_SCHEDULER, **(scheduler or {})},
+            versions=dict(versions or {}),
+            control_seed=seed,
+        )
+
+    arms = [arm("plain", 0, None, None)]
+    arms += [arm("mtp", k, head, digest) for head, digest in named.items() for k in depths]
+    if control_seed is not None:
+        arms += [arm("control", k, None, control_head, control_seed) for k in depths]
+    return tuple(arms)
+
+
+def _check(depths: tuple[int, ...], device: str, scheduler: Mapping[str, int | bool]) -> None:
+    if not depths:
+        raise ArmError("--k: expected at least one number of drafted tokens, found none.")
+    for k in depths:
+        if not 1 <= k <= MAX_K:
+            raise ArmError(
+                f"--k {k}: expected a number of drafted tokens from 1 to {MAX_K}. The plain arm is decoded in any case; "
+                "K = 0 would be run as K = 1 by the engine."
+            )
+    if not _DEVICE.match(device):
+        raise ArmError(f"--device {device[:100]!r}: expected an OpenVINO device such as CPU, GPU or GPU.0.")
+    if scheduler.get("enable_prefix_caching"):
+        raise ArmError(
+            "--scheduler enable_prefix_caching=true: expected false. With linear attention the plain arm then answers "
+            "differently on repeats, and nothing can be said of speculation."
+        )
