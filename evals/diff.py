@@ -1,0 +1,148 @@
+"""Two answers to one prompt, compared exactly: where they part, and what each delivered that no answer may hold.
+
+Tokens and bytes are compared apart. The same text can come from other ids (another split of a word), and the same
+ids with another text mean that somebody decoded them wrongly: only both equal is identical.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from evals.align import common_prefix, realign
+from evals.loops import repeated_ngram_share
+from evals.types import Answer, Comparison, Divergence
+
+BEFORE = 120
+AFTER = 200
+"""Characters of context kept before and after the place where two answers part."""
+
+TOKEN_TEXT = 80
+
+
+class Tokens(Protocol):
+    """What a comparison must know of a tokenizer (`evals.tokens.TokenTable`).
+
+    stop_ids end an answer. control_ids must not stand inside one. text is valid Unicode and never
+    raises: an id that the vocabulary lacks has a text of its own.
+    """
+
+    @property
+    def stop_ids(self) -> frozenset[int]: ...
+    @property
+    def control_ids(self) -> frozenset[int]: ...
+    def text(self, token: int, /) -> str: ...
+
+
+def compare(base: Answer, other: Answer, tokens: Tokens) -> Comparison:
+    """Compare an arm's answer with the base arm's answer to the same prompt.
+
+    A failed answer is never identical to anything. `realignment` is None where the ids are equal or an answer failed.
+    Raises ValueError where the two don't answer the same prompt.
+    """
+    asked = (base.task, base.prompt, base.prompt_sha256)
+    if asked != (other.task, other.prompt, other.prompt_sha256):
+        found = (other.task, other.prompt, other.prompt_sha256)
+        raise ValueError(
+            f"expected two answers to one prompt, found {asked} and {found}: compare prompt by prompt"
+        )
+    same_ids, same_text = base.ids == other.ids, base.text == other.text
+    whole = base.failure is None and other.failure is None
+    body, after_stop = _split_at_stop(other.ids, tokens.stop_ids)
+    return Comparison(
+        arm=other.arm,
+        base=base.arm,
+        task=other.task,
+        prompt=other.prompt,
+        repeat=other.repeat,
+        identical=same_ids and same_text and whole,
+        divergence=None if same_ids and same_text else _divergence(base, other, tokens),
+        realignment=realign(base, other, tokens) if whole and not same_ids else None,
+        tokens_after_stop=after_stop,
+        over_budget=max(0, len(other.ids) - other.max_new_tokens),
+        control_tokens=_places(body, tokens.control_ids),
+        stream_matches=_stream_matches(other),
+        repeated_4gram_share=repeated_ngram_share(other.ids),
+        base_finish=base.finish,
+        finish=other.finish,
+    )
+
+
+def _split_at_stop(ids: tuple[int, ...], stop_ids: frozenset[int]) -> tuple[tuple[int, ...], int]:
+    """The ids before the first stop id, and how many follow it."""
+    places = [ids.index(stop) for stop in stop_ids.intersection(ids)]
+    if not places:
+        return ids, 0
+    return ids[: min(places)], len(ids) - min(places) - 1
+
+
+def _places(ids: tuple[int, ...], wanted: frozenset[int]) -> tuple[int, ...]:
+    """Where the wanted ids stand; almost always nowhere, so that is looked up first."""
+    if wanted.isdisjoint(ids):
+        return ()
+    return tuple(i for i, token in enumerate(ids) if token in wanted)
+
+
+def _stream_matches(answer: Answer) -> bool | None:
+    """Whether the joined stream is the decoded text. A character that the budget cut in two may be missing or shown
+    as U+FFFD at the end of either."""
+    if answer.streamed is None:
+        return None
+    if answer.finish == "length":
+        return answer.streamed.rstrip("\ufffd") == answer.text.rstrip("\ufffd")
+    return answer.streamed == answer.text
+
+
+def _divergence(base: Answer, other: Answer, tokens: Tokens) -> Divergence:
+    index = None if base.ids == other.ids else common_prefix(base.ids, other.ids)
+    offset = None
+    if base.text != other.text:
+        base_bytes, other_bytes = _utf8(base.text), _utf8(other.text)
+        offset = common_prefix(base_bytes, other_bytes)
+        before, base_after = _context(base_bytes, offset)
+        _, other_after = _context(other_bytes, offset)
+    else:
+        assert index is not None
+        before = _joined(base.ids[max(0, index - BEFORE) : index], tokens)[-BEFORE:]
+        base_after = _joined(base.ids[index : index + AFTER], tokens)[:AFTER]
+        other_after = _joined(other.ids[index : index + AFTER], tokens)[:AFTER]
+    base_token = _at(base.ids, index)
+    other_token = _at(other.ids, index)
+    return Divergence(
+        token_index=index,
+        byte_offset=offset,
+        base_token=base_token,
+        other_token=other_token,
+        base_token_text=_token_text(base_token, tokens),
+        other_token_text=_token_text(other_token, tokens),
+        before=before,
+        base_after=base_after,
+        other_after=other_after,
+    )
+
+
+def _context(data: bytes, offset: int) -> tuple[str, str]:
+    """Text before and after a byte offset, cut back to the start of the character that the offset lies in."""
+    start = offset
+    while 0 < start < len(data) and data[start] & 0xC0 == 0x80:
+        start -= 1
+    before = data[max(0, start - 4 * BEFORE) : start].decode("utf-8", "ignore")[-BEFORE:]
+    after = data[start : start + 4 * AFTER].decode("utf-8", "ignore")[:AFTER]
+    return before, after
+
+
+def _utf8(text: str) -> bytes:
+    """UTF-8, also of a lone surrogate, which no record could hold but a careless caller could make."""
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _at(ids: Sequence[int], index: int | None) -> int | None:
+    return ids[index] if index is not None and index < len(ids) else None
+
+
+def _token_text(token: int | None, tokens: Tokens) -> str:
+    return "" if token is None else tokens.text(token)[:TOKEN_TEXT]
+
+
+def _joined(ids: Sequence[int], tokens: Tokens) -> str:
+    return "".join(tokens.text(t) for t in ids)
