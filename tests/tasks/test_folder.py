@@ -286,7 +286,7 @@ def test_a_folder_without_a_task_among_tasks_is_not_passed_over(good: Path) -> N
 
 @pytest.mark.parametrize("path", ["nothing", "double/task.toml", "double/gold", "x" * 5000, "a\0b"])
 def test_a_path_without_tasks_is_refused(good: Path, path: str) -> None:
-    with pytest.raises(TaskError, match="expected a (folder|task)"):
+    with pytest.raises(TaskError, match=r"expected a (folder|task)"):
         load_tasks([good.parent / path])
 
 
