@@ -23,9 +23,6 @@ from gate.attestation import (
 )
 from gate.types import Decision
 
-MAX_BYTES = 16 << 20
-"""More than any statement has: a run of 100 arms and 1,000 tasks needs under 1 MB."""
-
 
 class TamperedError(ValueError):
     """A statement of ours whose bytes aren't those that were written."""
@@ -205,8 +202,6 @@ def _hash(fields: dict[str, Any]) -> str:
 
 
 def _decode(raw: bytes) -> dict[str, Any]:
-    if len(raw) > MAX_BYTES:
-        raise AttestationError(f"expected a statement of at most {MAX_BYTES} bytes, found {len(raw)}")
     try:
         return msgspec.json.decode(raw, type=dict[str, Any])
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as e:

@@ -20,11 +20,14 @@ import msgspec
 from evals.digest import digest_dir, digest_model
 from evals.model_dir import ModelDirError, inspect_model
 from gate.attestation import AttestationError, sha256
-from gate.claims import MAX_BYTES, Claims, TamperedError, read_claims
+from gate.claims import Claims, TamperedError, read_claims
 from gate.match import Check, Match, match_served
 from gate.served import Served
 from gate.signing import SignatureError, open_envelope
 from gate.types import Decision
+
+MAX_BYTES = 64 << 20
+"""Of a statement or a verdict: far more than a run of 100 arms and 1,000 tasks needs."""
 
 CLOCK_SKEW = timedelta(minutes=5)
 """How far ahead another machine's clock may be before its statement comes from the future."""

@@ -15,11 +15,13 @@ from cryptography.hazmat.primitives.serialization import (
     NoEncryption,
     PrivateFormat,
     PublicFormat,
+    load_pem_private_key,
     load_pem_public_key,
 )
 from google.protobuf import json_format
 from in_toto_attestation.predicates.test_result.v0 import test_result_pb2
-from securesystemslib.signer import SSlibKey
+from securesystemslib.dsse import Envelope
+from securesystemslib.signer import CryptoSigner, SSlibKey
 
 from gate.attestation import (
     ATTESTATION,
@@ -218,6 +220,18 @@ def test_another_task_with_a_fitting_checksum_is_caught(make_attested_run: Calla
     task["digest"]["sha256"] = "e" * 64
     with pytest.raises(TamperedError, match="the run's identity"):
         read_claims(reseal(statement))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [(b"\n  ", b"\n\t "), (b'"csv', b'"\\u0063sv'), (b"PASSED", b"PASSED\xc2\xa0"), (b"}\n", b"}\n\n")],
+)
+def test_another_spelling_is_caught(make_attested_run: Callable[..., Any], old: bytes, new: bytes) -> None:
+    run = make_attested_run()
+    raw = test_result_statement(run.verdict, run.manifest, run.verdict_json)
+    assert old in raw
+    with pytest.raises(TamperedError):
+        read_claims(new.join(raw.rsplit(old, 1)))
 
 
 def test_an_entry_given_twice_is_caught(make_attested_run: Callable[..., Any]) -> None:
