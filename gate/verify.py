@@ -198,13 +198,12 @@ def _conclude(claims: Claims, match: Match, failed: list[Check], allow_limits: b
         return 1, f"no: for what is served the verdict is do not serve ({', '.join(match.blocked)})"
     if match.unknown:
         return 3, f"can't tell: {'; '.join(match.unknown)}"
-    if match.limits and not allow_limits:
+    if (match.limits or claims.decision == "serve_with_limits") and not allow_limits:
+        limits = "; ".join(match.limits) or "the statement names none"
         return (
             1,
-            f"no: it may be served with limits only ({'; '.join(match.limits)}), and limits weren't allowed",
+            f"no: it may be served with limits only ({limits}), and limits weren't allowed (--allow-limits)",
         )
-    if claims.decision == "serve_with_limits" and not allow_limits:
-        return 1, "no: it may be served with limits only, and limits weren't allowed (--allow-limits)"
     within = f", within its limits ({'; '.join(match.limits)})" if match.limits else ""
     return 0, f"yes: these bytes are the ones that were gated, and may be served{within}"
 

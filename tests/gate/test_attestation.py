@@ -314,6 +314,15 @@ def test_a_malformed_envelope_is_refused(change: Callable[[dict[str, Any]], Any]
         open_envelope(msgspec.json.format(msgspec.json.encode(fields, order="sorted")) + b"\n", public)
 
 
+def test_a_signature_on_something_else_is_no_statement() -> None:
+    private, public = keys()
+    envelope = Envelope(b"{}", "application/json", {})
+    envelope.sign(CryptoSigner(load_pem_private_key(private, None)))
+    raw = msgspec.json.format(msgspec.json.encode(envelope.to_dict(), order="sorted")) + b"\n"
+    with pytest.raises(SignatureError, match="payload type"):
+        open_envelope(raw, public)
+
+
 @pytest.mark.parametrize(
     "pem", [b"", b"x", b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"]
 )

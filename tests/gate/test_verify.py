@@ -76,6 +76,10 @@ def test_limits_have_to_be_allowed(attested: Callable[..., Any]) -> None:
     assert any("limit not checked, keep to it" in n for n in answer.notes)
 
 
+def test_a_limit_counts_whatever_the_whole_says(attested: Callable[..., Any]) -> None:
+    assert ask(attested("serve", limits={"mtp@1": {"depth": 4096}})).exit_code == 1
+
+
 @pytest.mark.parametrize(("depth", "code"), [(4096, 0), (4097, 1)])
 def test_a_limit_is_held_against_what_is_served(attested: Callable[..., Any], depth: int, code: int) -> None:
     run = attested("serve_with_limits", limits={"mtp@1": {"depth": 4096}})
@@ -311,7 +315,7 @@ def test_an_unsigned_statement_where_a_key_is_demanded(
     assert "not signed" in answer.sentence
 
 
-FLIPS = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FLIPS = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def flipped(path: Path, data: st.DataObject) -> None:
