@@ -95,8 +95,8 @@ def build_arms(
     linear attention, openvino model_server issue 4376).
     """
     depths = tuple(dict.fromkeys(ks))
-    _check(depths, device, scheduler or {})
-    named: dict[str | None, str | None] = {None: digests.head} if not heads else {**heads}
+    check_settings(depths, device, scheduler or {})
+    named = list(heads.items()) if heads else [(None, digests.head)]
 
     def arm(method: str, k: int, head: str | None, head_digest: str | None, seed: int | None = None) -> Arm:
         name = method if k == 0 else f"{method}@{k}" + (f":{head}" if head else "")
@@ -116,20 +116,21 @@ def build_arms(
         )
 
     arms = [arm("plain", 0, None, None)]
-    arms += [arm("mtp", k, head, digest) for head, digest in named.items() for k in depths]
+    arms += [arm("mtp", k, head, digest) for head, digest in named for k in depths]
     if control_seed is not None:
         arms += [arm("control", k, None, control_head, control_seed) for k in depths]
     return tuple(arms)
 
 
-def _check(depths: tuple[int, ...], device: str, scheduler: Mapping[str, int | bool]) -> None:
+def check_settings(depths: tuple[int, ...], device: str, scheduler: Mapping[str, int | bool]) -> None:
+    """Refuse what can be refused before anything is looked at. Raises ArmError."""
     if not depths:
         raise ArmError("--k: expected at least one number of drafted tokens, found none.")
     for k in depths:
         if not 1 <= k <= MAX_K:
             raise ArmError(
-                f"--k {k}: expected a number of drafted tokens from 1 to {MAX_K}. The plain arm is decoded in any case; "
-                "K = 0 would be run as K = 1 by the engine."
+                f"--k {k}: expected a number of drafted tokens from 1 to {MAX_K}. The plain arm is decoded in any "
+                "case; K = 0 would be run as K = 1 by the engine."
             )
     if not _DEVICE.match(device):
         raise ArmError(f"--device {device[:100]!r}: expected an OpenVINO device such as CPU, GPU or GPU.0.")

@@ -83,6 +83,7 @@ def test_scheduler_settings_are_parsed_by_kind() -> None:
     for text, words in [
         ("cache_size=-1", "whole number"),
         ("cache_size=x", "whole number"),
+        ("cache_size=true", "whole number"),
         ("dynamic_split_fuse=1", "true or false"),
         ("cachesize=1", "one of cache_size"),
         ("", "one of cache_size"),

@@ -1,0 +1,214 @@
+"""Decoding a plan: every prompt by every arm, interleaved prompt by prompt, answers handed on as they come.
+
+Interleaving makes speeds comparable (drift of the machine hits all arms alike). One engine decodes at a time; all are
+loaded side by side where memory allows. An engine that crashes is started again a few times; each answer that it owes
+is recorded as a failure, so nothing planned is missing in silence.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Sequence
+from typing import Literal, Self
+
+import msgspec
+
+from evals.engine.process import WORKER, EngineProcess, OutOfTime, Patience
+from evals.engine.protocol import Done
+from evals.plan import Asked, Key, Plan, Turn, one_at_a_time, turns
+from evals.types import Answer, Failure, Finish
+
+__all__ = ["Asked", "Decoding", "Plan"]
+
+MAX_RESTARTS = 2
+"""How often a crashed or hung engine is started again in one run, per arm."""
+
+
+class Decoding:
+    """Iterate over it once, as a context manager: leaving it ends the engines, whatever happened.
+
+    done: keys of answers that exist already. budget_s: seconds of wall time after which it stops (`stopped` says so);
+    an answer that would overrun is given up, not recorded. sequential: one arm after another, one engine in memory at
+    a time; None decides by device (off the CPU always) and by free memory.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        done: Collection[Key] = frozenset(),
+        budget_s: float | None = None,
+        sequential: bool | None = None,
+        patience: Patience | None = None,
+        command: Sequence[str] = WORKER,
+    ) -> None:
+        self._plan = plan
+        self.sequential = one_at_a_time(plan) if sequential is None else sequential
+        self._turns = [turn for turn in turns(plan, self.sequential) if turn.key not in done]
+        self._budget_s = budget_s
+        self._seats = {
+            arm.name: _Seat(EngineProcess(plan.build(arm), command=command, patience=patience))
+            for arm in plan.arms
+        }
+        self.planned = len(self._turns)
+        self.done_count = 0
+        self.load_s = 0.0
+        self.decode_s = 0.0
+        self.stopped: Literal["budget"] | None = None
+
+    @property
+    def engine_s(self) -> float:
+        """Seconds of wall time in which engines were loading or decoding."""
+        return self.load_s + self.decode_s
+
+    @property
+    def remaining_s(self) -> float | None:
+        """Estimated seconds of decoding left; None until the first answer."""
+        estimates = [self._estimate(turn) for turn in self._turns[self.done_count :]]
+        known = [e for e in estimates if e is not None]
+        return sum(known) if len(known) == len(estimates) else None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End all engines. Safe to call twice."""
+        for seat in self._seats.values():
+            seat.engine.kill()
+
+    def __iter__(self) -> Iterator[Answer]:
+        deadline = None if self._budget_s is None else time.monotonic() + self._budget_s
+        try:
+            if not self.sequential:
+                self._load(
+                    [self._seats[name] for name in dict.fromkeys(t.arm.name for t in self._turns)], deadline
+                )
+            previous: _Seat | None = None
+            for turn in self._turns:
+                seat = self._seats[turn.arm.name]
+                if self.sequential and previous is not None and previous is not seat:
+                    previous.engine.kill()
+                previous = seat
+                if deadline is not None and time.monotonic() + (self._estimate(turn) or 0.0) > deadline:
+                    raise OutOfTime
+                answer = self._answer(seat, turn, deadline)
+                self.done_count += 1
+                yield answer
+        except OutOfTime:
+            self.stopped = "budget"
+        finally:
+            self.close()
+
+    def _answer(self, seat: _Seat, turn: Turn, deadline: float | None) -> Answer:
+        if not seat.built and seat.failure is None:
+            self._load([seat], deadline)
+        if seat.failure is not None:
+            failure = seat.failure
+            seat.allow_restart()
+            return _failed(turn, seat.order, failure)
+        began = time.monotonic()
+        try:
+            reply = seat.engine.ask(turn.asked.text, turn.asked.max_new_tokens, deadline=deadline)
+        finally:
+            spent = time.monotonic() - began
+            self.decode_s += spent
+        order, seat.order = seat.order, seat.order + 1
+        if isinstance(reply, Done):
+            seat.spent.setdefault(turn.asked.task, []).append(spent)
+            return _answered(turn, order, reply, self._plan.stop_ids)
+        if not seat.engine.alive:
+            seat.built, seat.failure = False, reply
+            seat.allow_restart()
+        return _failed(turn, order, reply)
+
+    def _load(self, seats: Sequence[_Seat], deadline: float | None) -> None:
+        """Load engines side by side; the time until the last is there counts once."""
+        began = time.monotonic()
+        try:
+            for seat in seats:
+                seat.engine.start()
+            for seat in seats:
+                seat.failure = seat.engine.ready(deadline)
+                seat.built = seat.failure is None
+                seat.order = 0
+                if not seat.built:
+                    seat.engine.kill()
+        finally:
+            self.load_s += time.monotonic() - began
+
+    def _estimate(self, turn: Turn) -> float | None:
+        """Seconds for one answer: the mean of its arm on its task, or of its arm, or of all answers so far."""
+        spent = self._seats[turn.arm.name].spent
+        seen = (
+            spent.get(turn.asked.task)
+            or [s for times in spent.values() for s in times]
+            or [s for seat in self._seats.values() for times in seat.spent.values() for s in times]
+        )
+        return sum(seen) / len(seen) if seen else None
+
+
+class _Seat:
+    """An arm's engine as the plan goes on: built or not, what it died of, how often it was started again."""
+
+    def __init__(self, engine: EngineProcess) -> None:
+        self.engine = engine
+        self.built = False
+        self.failure: Failure | None = None
+        self.restarts = 0
+        self.order = 0
+        self.spent: dict[str, list[float]] = {}
+
+    def allow_restart(self) -> None:
+        """After a crash or a hang was recorded: let the next turn build it anew, a few times. An error comes again."""
+        if self.failure is None or self.failure.kind not in ("crash", "hang"):
+            return
+        if self.restarts < MAX_RESTARTS:
+            self.restarts += 1
+            self.failure = None
+        elif not self.failure.message.startswith("not asked"):
+            message = (
+                f"not asked: after {self.restarts} restarts the engine failed again: {self.failure.message}"
+            )
+            self.failure = msgspec.structs.replace(self.failure, message=message)
+
+
+def _answered(turn: Turn, order: int, done: Done, stop_ids: frozenset[int]) -> Answer:
+    finish: Finish = "unknown"
+    if done.ids and done.ids[-1] in stop_ids:
+        finish = "stop"
+    elif len(done.ids) >= turn.asked.max_new_tokens:
+        finish = "length"
+    return msgspec.structs.replace(
+        _bare(turn, order),
+        prompt_tokens=done.prompt_tokens,
+        ids=done.ids,
+        text=done.text,
+        streamed=done.streamed,
+        steps=done.steps,
+        finish=finish,
+        accepted=done.accepted,
+        drafted=done.drafted,
+        reported_tokens=done.reported_tokens,
+        ttft_s=done.ttft_s,
+        decode_s=done.decode_s,
+    )
+
+
+def _failed(turn: Turn, order: int, failure: Failure) -> Answer:
+    return msgspec.structs.replace(_bare(turn, order), failure=failure)
+
+
+def _bare(turn: Turn, order: int) -> Answer:
+    return Answer(
+        arm=turn.arm.name,
+        task=turn.asked.task,
+        prompt=turn.asked.prompt,
+        repeat=turn.repeat,
+        prompt_sha256=turn.asked.sha256,
+        prompt_tokens=0,
+        max_new_tokens=turn.asked.max_new_tokens,
+        order=order,
+    )

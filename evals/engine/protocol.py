@@ -1,0 +1,71 @@
+"""What passes between the gate and an engine's process: JSON lines on two pipes of their own.
+
+Native libraries print on stdout and stderr, so neither carries messages.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from evals.types import Method
+
+MAX_LINE = 64 << 20
+"""Longest line either side accepts, in bytes: an answer of a million tokens takes about 20 MB."""
+
+
+class Build(msgspec.Struct, frozen=True, tag="build", forbid_unknown_fields=True):
+    """First line to the worker: the arm to build. head: directory to take the draft from, None for plain."""
+
+    model: str
+    head: str | None
+    method: Method
+    k: int
+    device: str
+    properties: dict[str, str]
+    scheduler: dict[str, int | bool]
+    stop_ids: tuple[int, ...]
+
+
+class Ask(msgspec.Struct, frozen=True, tag="ask", forbid_unknown_fields=True):
+    """One rendered prompt to decode greedily."""
+
+    text: str
+    max_new_tokens: int
+
+
+class Ready(msgspec.Struct, frozen=True, tag="ready", forbid_unknown_fields=True):
+    """The pipeline is built."""
+
+
+class Beat(msgspec.Struct, frozen=True, tag="beat", forbid_unknown_fields=True):
+    """Still decoding; `tokens` delivered so far. At most two a second."""
+
+    tokens: int
+
+
+class Done(msgspec.Struct, frozen=True, tag="done", forbid_unknown_fields=True):
+    """An answer. Fields mean what they mean in `evals.types.Answer`; times in seconds."""
+
+    ids: tuple[int, ...]
+    steps: tuple[int, ...]
+    text: str
+    streamed: str
+    prompt_tokens: int
+    reported_tokens: int
+    accepted: int | None
+    drafted: int | None
+    ttft_s: float | None
+    decode_s: float | None
+
+
+class Problem(msgspec.Struct, frozen=True, tag="problem", forbid_unknown_fields=True):
+    """The engine raised (error) or ran out of room for the request (refused); the worker lives on after a request."""
+
+    kind: Literal["error", "refused"]
+    message: str
+
+
+ToWorker = Build | Ask
+FromWorker = Ready | Beat | Done | Problem

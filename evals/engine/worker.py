@@ -1,0 +1,168 @@
+"""The engine's process: builds one arm's pipeline, then answers one request after another.
+
+Run by `evals.engine.process` as `python -P -m evals.engine.worker READ_FD WRITE_FD`; first line Build, then Ask. It
+ignores Ctrl-C (the parent decides), dies with its parent, and ends when the parent closes its pipe.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+from typing import Any
+
+import msgspec
+
+from evals.engine.protocol import MAX_LINE, Ask, Beat, Build, Done, FromWorker, Problem, Ready, ToWorker
+
+_BEAT_S = 0.5
+_OVERRUN = 64
+"""Tokens beyond the budget that are still taken before the engine is told to stop."""
+
+_PR_SET_PDEATHSIG = 1
+
+
+def main() -> None:
+    """Serve until the parent goes away."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    read_fd, write_fd = int(sys.argv[1]), int(sys.argv[2])
+    requests: queue.SimpleQueue[ToWorker] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(read_fd, requests), daemon=True).start()
+    encoder = msgspec.json.Encoder()
+
+    def send(message: FromWorker) -> None:
+        line = encoder.encode(message) + b"\n"
+        while line:
+            line = line[os.write(write_fd, line) :]
+
+    build = requests.get()
+    assert isinstance(build, Build)
+    try:
+        engine = _Engine(build)
+    except Exception as error:  # the bindings raise RuntimeError, ValueError, TypeError and others alike
+        send(Problem(kind="error", message=str(error)))
+        return
+    send(Ready())
+    while True:
+        ask = requests.get()
+        assert isinstance(ask, Ask)
+        try:
+            send(engine.decode(ask, lambda tokens: send(Beat(tokens=tokens))))
+        except Exception as error:
+            send(Problem(kind="error", message=str(error)))
+
+
+def _listen(read_fd: int, requests: queue.SimpleQueue[ToWorker]) -> None:
+    """Hand lines on; leave at once when the parent is gone, also in mid-decode."""
+    decoder = msgspec.json.Decoder(ToWorker)
+    with os.fdopen(read_fd, "rb") as pipe:
+        while (line := pipe.readline(MAX_LINE)).endswith(b"\n"):
+            requests.put(decoder.decode(line))
+    os._exit(0)
+
+
+class _Engine:
+    """One arm's ContinuousBatchingPipeline."""
+
+    def __init__(self, build: Build) -> None:
+        import openvino_genai
+
+        self._genai = openvino_genai
+        self._k = build.k
+        self._stop_ids = set(build.stop_ids)
+        scheduler = openvino_genai.SchedulerConfig()
+        for key, value in build.scheduler.items():
+            setattr(scheduler, key, value)
+        properties: dict[str, Any] = dict(build.properties)
+        if build.head is not None:
+            properties["draft_model"] = openvino_genai.draft_model(
+                build.head, build.device, **build.properties
+            )
+        self._pipeline = openvino_genai.ContinuousBatchingPipeline(
+            build.model, scheduler, build.device, properties
+        )
+        self._tokenizer = self._pipeline.get_tokenizer()
+
+    def decode(self, ask: Ask, beat: Any) -> Done | Problem:
+        recorder = _recorder(self._genai, ask.max_new_tokens + _OVERRUN, beat)
+        asked = time.perf_counter()
+        result = self._pipeline.generate([ask.text], [self._config(ask)], recorder)[0]
+        if result.m_status == self._genai.GenerationStatus.IGNORED:
+            return Problem(
+                kind="refused", message="the scheduler ran out of KV cache: raise --scheduler cache_size"
+            )
+        counters = result.extended_perf_metrics
+        ids, times = recorder.ids, recorder.times
+        return Done(
+            ids=tuple(ids),
+            steps=tuple(recorder.steps),
+            text=self._tokenizer.decode(ids) if ids else "",
+            streamed=self._streamed(ids, recorder.steps),
+            prompt_tokens=result.perf_metrics.get_num_input_tokens(),
+            reported_tokens=result.perf_metrics.get_num_generated_tokens(),
+            accepted=None if counters is None else counters.get_num_accepted_tokens(),
+            drafted=None if counters is None else counters.get_num_draft_tokens(),
+            ttft_s=times[0] - asked if times else None,
+            decode_s=times[-1] - times[0] if times else None,
+        )
+
+    def _config(self, ask: Ask) -> Any:
+        config = self._genai.GenerationConfig()
+        config.max_new_tokens = ask.max_new_tokens
+        config.do_sample = False
+        config.apply_chat_template = False
+        config.stop_token_ids = self._stop_ids
+        eos = self._tokenizer.get_eos_token_id()
+        if eos >= 0:
+            config.set_eos_token_id(eos)
+        if self._k:
+            config.num_assistant_tokens = self._k
+        return config
+
+    def _streamed(self, ids: list[int], steps: list[int]) -> str:
+        """The pieces that genai's own text streamer hands a client, step by step, joined. Run after the clock stops."""
+        pieces: list[str] = []
+        streamer = self._genai.TextStreamer(self._tokenizer, pieces.append)
+        at = 0
+        for step in steps:
+            streamer.write(ids[at] if step == 1 else ids[at : at + step])
+            at += step
+        streamer.end()
+        return "".join(pieces)
+
+
+def _recorder(genai: Any, limit: int, beat: Any) -> Any:
+    class Recorder(genai.StreamerBase):  # type: ignore[misc]
+        """Takes ids as the engine delivers them: an int, or a list whose length is the step's size."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.ids: list[int] = []
+            self.steps: list[int] = []
+            self.times: list[float] = []
+            self._next_beat = time.perf_counter() + _BEAT_S
+
+        def write(self, tokens: int | list[int]) -> Any:
+            now = time.perf_counter()
+            taken = tokens if isinstance(tokens, list) else [tokens]
+            self.ids += taken
+            self.steps.append(len(taken))
+            self.times.append(now)
+            if now >= self._next_beat:
+                self._next_beat = now + _BEAT_S
+                beat(len(self.ids))
+            return genai.StreamingStatus.STOP if len(self.ids) > limit else genai.StreamingStatus.RUNNING
+
+        def end(self) -> None:
+            pass
+
+    return Recorder()
+
+
+if __name__ == "__main__":
+    main()

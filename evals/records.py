@@ -1,0 +1,299 @@
+"""A run's directory: append-only JSON lines and a manifest, from which all that is shown or decided is computed again.
+
+manifest.json before the first answer; answers.jsonl, grades.jsonl, margins.jsonl line by line as they come, each on
+disk before the next; sandbox.json; end.json last. A line cut by a crash is dropped and reported, never guessed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import IO, Any, Self, TypeVar
+
+import msgspec
+from filelock import FileLock, Timeout
+
+from evals.types import Answer, Grade, Manifest, Margin, RunEnd, SandboxReport
+
+MANIFEST, SANDBOX, END, LOCK = "manifest.json", "sandbox.json", "end.json", "run.lock"
+STREAMS: dict[str, type[Any]] = {"answers.jsonl": Answer, "grades.jsonl": Grade, "margins.jsonl": Margin}
+MAX_LINE = 64 << 20
+MAX_WHOLE = 64 << 20
+
+Key = tuple[str, str, str, int, int, str | None]
+_T = TypeVar("_T")
+
+
+class RunDirError(ValueError):
+    """A directory that can't hold this run: in use, not empty, or another run's. Says what to do."""
+
+
+class RecordError(ValueError):
+    """A record that can't be read: the file, the line, what was expected and found."""
+
+
+class WriteError(RuntimeError):
+    """The disk failed or is full. What was written before stays readable."""
+
+
+class RunReader:
+    """Reads a run directory, finished or not. Raises RecordError for a directory that holds no run."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.manifest: Manifest = self._whole(MANIFEST, Manifest)
+
+    def answers(self) -> Iterator[Answer]:
+        """Answers in the order in which they came, one in memory at a time. Raises RecordError at a corrupt line."""
+        return self._stream("answers.jsonl", Answer)
+
+    def grades(self) -> Iterator[Grade]:
+        return self._stream("grades.jsonl", Grade)
+
+    def margins(self) -> Iterator[Margin]:
+        return self._stream("margins.jsonl", Margin)
+
+    @cached_property
+    def sandbox(self) -> SandboxReport | None:
+        return self._whole(SANDBOX, SandboxReport) if (self.path / SANDBOX).exists() else None
+
+    @cached_property
+    def end(self) -> RunEnd | None:
+        """None where the run was cut short before it could say so."""
+        return self._whole(END, RunEnd) if (self.path / END).exists() else None
+
+    @property
+    def torn(self) -> tuple[str, ...]:
+        """One sentence for each file whose last line was cut (a crash, a full disk); that line is not read."""
+        found = []
+        for name in STREAMS:
+            size = _torn_bytes(self.path / name)
+            if size:
+                found.append(f"{name}: the last line was cut after {size} bytes and is left out")
+        return tuple(found)
+
+    def _whole(self, name: str, kind: type[_T]) -> _T:
+        file = self.path / name
+        try:
+            if file.stat().st_size > MAX_WHOLE:
+                raise RecordError(f"{file}: expected at most {MAX_WHOLE} bytes, found {file.stat().st_size}.")
+            data = file.read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            raise RecordError(
+                f"{file}: expected a run's directory with a {name}, found none. Give the --out directory of a run."
+            ) from None
+        except OSError as error:
+            raise RecordError(f"{file}: cannot be read ({error}).") from error
+        return _decode(data, kind, str(file))
+
+    def _stream(self, name: str, kind: type[_T]) -> Iterator[_T]:
+        file = self.path / name
+        if not file.exists():
+            return
+        with file.open("rb") as lines:
+            number = 0
+            while line := lines.readline(MAX_LINE):
+                number += 1
+                if not line.endswith(b"\n"):
+                    if len(line) == MAX_LINE:
+                        raise RecordError(f"{file}, line {number}: expected at most {MAX_LINE} bytes.")
+                    return
+                yield _decode(line, kind, f"{file}, line {number}")
+
+
+class RunWriter:
+    """Writes one run. Every record is on disk before the call returns; one writer a directory at a time."""
+
+    def __init__(self, path: Path, lock: FileLock) -> None:
+        self.path = path
+        self.done: set[Key] = set()
+        self.torn: tuple[str, ...] = ()
+        self._lock = lock
+        self._files: dict[str, IO[bytes]] = {}
+        self._encoder = msgspec.json.Encoder()
+
+    @classmethod
+    def create(cls, path: str | Path, manifest: Manifest) -> Self:
+        """Begin a run in a directory that holds none yet. Raises RunDirError, WriteError."""
+        writer = cls._locked(Path(path))
+        if (writer.path / MANIFEST).exists():
+            writer.close()
+            raise RunDirError(
+                f"{path}: expected a directory without a run, found one. Give another --out, or go on with --resume."
+            )
+        try:
+            writer._write_whole(MANIFEST, manifest)
+        except WriteError:
+            writer.close()
+            raise
+        return writer
+
+    @classmethod
+    def resume(cls, path: str | Path, manifest: Manifest) -> Self:
+        """Go on with a run: `done` holds the keys of the answers it has, `torn` what had to be cut off.
+
+        Raises RunDirError where it is another run (naming what differs), RecordError where its records are corrupt.
+        """
+        writer = cls._locked(Path(path))
+        try:
+            reader = RunReader(writer.path)
+            if reader.manifest.identity() != manifest.identity():
+                what = "; ".join(_differences(reader.manifest, manifest))
+                raise RunDirError(
+                    f"{path}: cannot be resumed, it is another run: {what}. Give another --out."
+                )
+            writer.torn = reader.torn
+            for name in STREAMS:
+                _cut_torn(writer.path / name)
+            writer.done = {answer.key for answer in reader.answers()}
+            (writer.path / END).unlink(missing_ok=True)
+        except BaseException:
+            writer.close()
+            raise
+        return writer
+
+    def answer(self, answer: Answer) -> None:
+        """Append an answer. This and its like raise WriteError when the disk fails."""
+        self._append("answers.jsonl", answer)
+
+    def grade(self, grade: Grade) -> None:
+        self._append("grades.jsonl", grade)
+
+    def margin(self, margin: Margin) -> None:
+        self._append("margins.jsonl", margin)
+
+    def sandbox(self, report: SandboxReport) -> None:
+        self._write_whole(SANDBOX, report)
+
+    def end(self, end: RunEnd) -> None:
+        self._write_whole(END, end)
+
+    def close(self) -> None:
+        for file in self._files.values():
+            file.close()
+        self._files.clear()
+        self._lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @classmethod
+    def _locked(cls, path: Path) -> Self:
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            lock = FileLock(path / LOCK)
+            lock.acquire(timeout=0)
+        except Timeout:
+            raise RunDirError(
+                f"{path}: in use by another process. Wait for it, or give another --out."
+            ) from None
+        except OSError as error:
+            raise RunDirError(f"{path}: expected a directory that can be written, found: {error}.") from error
+        return cls(path, lock)
+
+    def _append(self, name: str, record: msgspec.Struct) -> None:
+        line = self._encoder.encode(record) + b"\n"
+        try:
+            if name not in self._files:
+                self._files[name] = (self.path / name).open("ab", buffering=0)
+            file = self._files[name]
+            start = os.fstat(file.fileno()).st_size
+            try:
+                written = 0
+                while written < len(line):
+                    written += file.write(line[written:])
+                os.fsync(file.fileno())
+            except OSError:
+                os.ftruncate(file.fileno(), start)
+                raise
+        except OSError as error:
+            raise WriteError(
+                f"{self.path / name}: cannot be written ({error.strerror}). What was recorded before is kept; free "
+                "some space and go on with --resume."
+            ) from error
+
+    def _write_whole(self, name: str, record: msgspec.Struct) -> None:
+        temporary = self.path / f".{name}.part"
+        try:
+            with temporary.open("wb") as file:
+                file.write(msgspec.json.format(self._encoder.encode(record), indent=2) + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(self.path / name)
+            directory = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(directory)
+            finally:
+                os.close(directory)
+        except OSError as error:
+            raise WriteError(f"{self.path / name}: cannot be written ({error.strerror}).") from error
+
+
+def _decode(data: bytes, kind: type[_T], where: str) -> _T:
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise RecordError(
+            f"{where}: expected a record of type {kind.__name__}, found: {error}. The file was changed, or comes from "
+            "another version."
+        ) from error
+
+
+def _torn_bytes(file: Path) -> int:
+    """Bytes after the last line's end."""
+    if not file.exists():
+        return 0
+    with file.open("rb") as handle:
+        end = at = handle.seek(0, os.SEEK_END)
+        while at > 0:
+            start = max(0, at - (1 << 16))
+            handle.seek(start)
+            found = handle.read(at - start).rfind(b"\n")
+            if found >= 0:
+                return end - (start + found + 1)
+            at = start
+    return end
+
+
+def _cut_torn(file: Path) -> None:
+    torn = _torn_bytes(file)
+    if torn:
+        os.truncate(file, file.stat().st_size - torn)
+
+
+def _differences(old: Manifest, new: Manifest) -> list[str]:
+    found = []
+    if old.schema != new.schema:
+        found.append(f"its records have schema {old.schema}, this version writes {new.schema}")
+    before, after = ({arm.name: arm for arm in m.arms} for m in (old, new))
+    if before.keys() != after.keys():
+        found.append(f"its arms were {', '.join(before)}, now they are {', '.join(after)}")
+    for name in sorted(before.keys() & after.keys()):
+        one, two = msgspec.to_builtins(before[name]), msgspec.to_builtins(after[name])
+        fields = [
+            f"{field} ({_short(one[field])} then, {_short(two[field])} now)"
+            for field in one
+            if one[field] != two[field]
+        ]
+        if fields:
+            found.append(f"arm {name} differs in {', '.join(fields)}")
+    for field in ("tasks", "prompts", "repeats", "policy_digest"):
+        one, two = getattr(old, field), getattr(new, field)
+        if one != two:
+            names = (
+                sorted(k for k in one.keys() | two.keys() if one.get(k) != two.get(k))
+                if isinstance(one, dict)
+                else []
+            )
+            found.append(f"{field} differ" + (f" for {', '.join(map(str, names[:5]))}" if names else ""))
+    return found or ["its identity differs"]
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= 40 else f"{text[:16]}…"
