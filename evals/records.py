@@ -77,6 +77,8 @@ class RunReader:
     def _whole(self, name: str, kind: type[_T]) -> _T:
         file = self.path / name
         try:
+            if file.exists() and not file.is_file():
+                raise RecordError(f"{file}: expected a file, found a directory, pipe or device.")
             if file.stat().st_size > MAX_WHOLE:
                 raise RecordError(f"{file}: expected at most {MAX_WHOLE} bytes, found {file.stat().st_size}.")
             data = file.read_bytes()
@@ -92,6 +94,8 @@ class RunReader:
         file = self.path / name
         if not file.exists():
             return
+        if not file.is_file():
+            raise RecordError(f"{file}: expected a file of records, found a directory, pipe or device.")
         with file.open("rb") as lines:
             number = 0
             while line := lines.readline(MAX_LINE):
@@ -246,7 +250,7 @@ def _decode(data: bytes, kind: type[_T], where: str) -> _T:
 
 def _torn_bytes(file: Path) -> int:
     """Bytes after the last line's end."""
-    if not file.exists():
+    if not file.is_file():
         return 0
     with file.open("rb") as handle:
         end = at = handle.seek(0, os.SEEK_END)
