@@ -16,7 +16,7 @@ import msgspec
 
 from tasks.cases import read_cases
 from tasks.errors import TaskError
-from tasks.manifest import Manifest, read_manifest, read_prompts
+from tasks.manifest import CPU_S, Manifest, read_manifest, read_prompts
 from tasks.reading import digest, inside, list_files, read_text, shown
 from tasks.types import Task
 
@@ -57,6 +57,7 @@ def load_task(folder: Path | str, *, builtin: bool = False) -> Task:
         digest=digest(path, files),
         path=path,
         builtin=builtin,
+        cpu_s=manifest.cpu_s or CPU_S,
     )
 
 

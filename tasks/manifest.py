@@ -22,6 +22,9 @@ MAX_LINE_CHARACTERS: Final = 400
 """Of a title or a summary, which stand in tables and reports."""
 MAX_NEW_TOKENS: Final = 131_072
 MAX_MUTANTS: Final = 200
+CPU_S: Final = 1.0
+"""A case's seconds of CPU time where the task doesn't say: a thousand times what an honest small function takes."""
+MAX_CPU_S: Final = 60.0
 
 NAME: Final = re.compile(r"[a-z0-9_-]{1,64}")
 """Names of tasks, prompts and cases: they become file names, table cells and anchors."""
@@ -41,6 +44,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     gold: str
     language: Language | None = None
     entry: str | None = None
+    cpu_s: float | None = None
     mutant: list[Mutant] = []
 
 
@@ -82,6 +86,9 @@ def read_manifest(folder: Path) -> Manifest:
 def _fits_judge(made: Manifest, place: Path) -> None:
     judge = f'judge = "{made.judge}"'
     runs = made.judge != "constraints"
+    if made.cpu_s is not None and not (runs and 0.1 <= made.cpu_s <= MAX_CPU_S):
+        expected = f"cpu_s from 0.1 to {MAX_CPU_S:.0f} seconds" if runs else f"no cpu_s beside {judge}"
+        raise TaskError(f"{place}: expected {expected}, found {made.cpu_s}; correct or remove it")
     if runs and made.language is None:
         raise TaskError(
             f'{place}: expected language beside {judge}, found none; add e.g. language = "python"'

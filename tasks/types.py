@@ -87,3 +87,5 @@ class Task(msgspec.Struct, frozen=True):
     digest: str
     path: Path
     builtin: bool
+    cpu_s: float = 1.0
+    """Seconds of CPU time that one call of the program may take (one case in program mode)."""

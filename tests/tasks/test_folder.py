@@ -108,6 +108,8 @@ def test_the_builtin_tasks_load() -> None:
         ('fails = ["two"]', 'fails = ["three"]', ("'three'", "two, zero")),
         ('fails = ["two"]', "fails = []", ("mutants/same.py", "[]")),
         ('kind = "code"', 'kind = "prose"', ('kind = "code"', "prose")),
+        ('kind = "code"', 'kind = "code"\ncpu_s = 0', ("0.1 to 60 seconds", "found 0.0")),
+        ('kind = "code"', 'kind = "code"\ncpu_s = nan', ("not finite",)),
         ('kind = "code"', 'kind = "poem"', ("'poem'", "$.kind")),
         ('language = "python"', 'language = "cobol"', ("cobol", "$.language")),
         ('language = "python"', "", ("language", "found none")),

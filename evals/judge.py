@@ -1,0 +1,140 @@
+"""Runs a program against a task's cases in a sandbox, and says what became of each.
+
+The program never grades itself: what it returned or printed is compared here. Where the sandbox gives fewer results
+than there are cases, or can't be started, the cases are infra: never a pass, and never a fail of the model
+(opendidac#684). A timeout by the wall clock alone may be a busy machine's fault (evalplus#5), so it is run again with
+no other program beside it and more time before it counts.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Final
+
+import msgspec
+
+from evals.types import CaseGrade
+from evals.types import Outcome as CaseOutcome
+from evals.values import cut, equal, show
+from sandbox.contract import Limits, Outcome, Program, Sandbox, Status
+from sandbox.function_mode import CallOutcome, CallResult, run_function
+from tasks.types import Case, Task
+
+WALL_S: Final = 10.0
+PATIENCE: Final = 3.0
+"""Factor of wall_s in the run that decides whether a timeout by the wall clock counts."""
+
+Alone = Callable[[], AbstractContextManager[object]]
+"""Gives a context in which no other program runs."""
+
+FILES: Final = {"python": "program.py", "lua": "program.lua", "javascript": "program.js"}
+
+
+def judge(
+    task: Task, program: bytes, sandbox: Sandbox | None, alone: Alone = nullcontext
+) -> tuple[CaseGrade, ...]:
+    """One CaseGrade per case of the task, in order. Without a sandbox every case is infra."""
+    if sandbox is None:
+        return infra(task, "no sandbox that can be trusted; `gate doctor` says what to install")
+    run = _call if task.judge == "function" else _feed
+    limits = Limits(cpu_s=task.cpu_s, wall_s=max(WALL_S, 2 * task.cpu_s))
+    grades = run(task, program, sandbox, task.cases, limits)
+    if again := [i for i, (_, limit) in enumerate(grades) if limit == "wall_s"]:
+        patient = msgspec.structs.replace(limits, wall_s=limits.wall_s * PATIENCE)
+        with alone():
+            second = run(task, program, sandbox, [task.cases[i] for i in again], patient)
+        for i, grade in zip(again, second, strict=True):
+            grades[i] = grade
+    return tuple(grade for grade, _ in grades)
+
+
+def infra(task: Task, why: str) -> tuple[CaseGrade, ...]:
+    """Every case undecided by trouble of the machine."""
+    return tuple(CaseGrade(case.name, "infra", cut(why, 400)) for case in task.cases)
+
+
+def _call(
+    task: Task, program: bytes, sandbox: Sandbox, cases: Sequence[Case], limits: Limits
+) -> list[tuple[CaseGrade, str]]:
+    assert task.entry is not None
+    results = run_function(
+        sandbox, program, task.entry, [case.args or [] for case in cases], limits, task.language
+    )
+    if len(results) != len(cases):
+        why = f"the sandbox gave {len(results)} results for {len(cases)} cases"
+        return [(CaseGrade(case.name, "infra", why), "") for case in cases]
+    return [
+        (_grade_call(task, c, r), r.limit if r.outcome == "timeout" else "")
+        for c, r in zip(cases, results, strict=True)
+    ]
+
+
+def _grade_call(task: Task, case: Case, result: CallResult) -> CaseGrade:
+    wants_error = case.raises is not None
+    expected = f"raises {case.raises}" if wants_error else show(case.returns)
+    outcome: CaseOutcome
+    if result.outcome is CallOutcome.RETURNED:
+        right = not wants_error and equal(case.returns, result.value, task.language)
+        return CaseGrade(case.name, "pass" if right else "fail", show(result.value), expected)
+    if result.outcome is CallOutcome.RAISED:
+        if (
+            result.detail
+        ):  # raised while loading, or returned what can't be sent: the call itself raised nothing
+            outcome = "crash" if result.detail.endswith("while loading the program") else "fail"
+            return CaseGrade(case.name, outcome, cut(result.detail), expected)
+        if case.raises is not None and _is_a(result.error, case.raises):
+            outcome = "pass"
+        else:
+            answers = {other.raises for other in task.cases if other.raises is not None}
+            outcome = "fail" if any(_is_a(result.error, name) for name in answers) else "crash"
+        return CaseGrade(case.name, outcome, cut(f"raises {result.error}"), expected)
+    ended: dict[CallOutcome, CaseOutcome] = {
+        CallOutcome.CRASH: "crash",
+        CallOutcome.TIMEOUT: "timeout",
+        CallOutcome.KILLED: "killed",
+        CallOutcome.OUTPUT_LIMIT: "output_limit",
+    }
+    return CaseGrade(case.name, ended.get(result.outcome, "infra"), cut(result.detail, 400), expected)
+
+
+def _is_a(name: str, wanted: str) -> bool:
+    """Whether an exception of type `name` would be caught as `wanted`: by name, or as built-in types of Python."""
+    one, other = getattr(builtins, name, None), getattr(builtins, wanted, None)
+    return name == wanted or (isinstance(one, type) and isinstance(other, type) and issubclass(one, other))
+
+
+def _feed(
+    task: Task, program: bytes, sandbox: Sandbox, cases: Sequence[Case], limits: Limits
+) -> list[tuple[CaseGrade, str]]:
+    file = FILES[task.language]
+    grades = []
+    for case in cases:
+        stdin = (case.stdin or "").encode()
+        made = Program(files={file: program}, entry=file, language=task.language, stdin=stdin)
+        outcome = sandbox.run(made, limits)
+        grades.append(
+            (_grade_output(case, outcome), outcome.limit if outcome.status is Status.TIMEOUT else "")
+        )
+    return grades
+
+
+def _grade_output(case: Case, outcome: Outcome) -> CaseGrade:
+    wanted = (case.stdout or "").encode()
+    expected = cut(repr(case.stdout))
+    if outcome.status is Status.EXITED and outcome.exit_code == 0:
+        shown = cut(repr(outcome.stdout[:1000].decode("utf-8", "backslashreplace")))
+        return CaseGrade(case.name, "pass" if outcome.stdout == wanted else "fail", shown, expected)
+    last = cut(outcome.stderr[-2000:].decode("utf-8", "backslashreplace").strip().rpartition("\n")[2], 120)
+    if outcome.status is Status.EXITED:
+        return CaseGrade(case.name, "crash", f"exit code {outcome.exit_code}: {last}", expected)
+    if outcome.status is Status.SIGNALLED:
+        return CaseGrade(case.name, "crash", f"signal {outcome.signal}", expected)
+    ended: dict[Status, CaseOutcome] = {
+        Status.TIMEOUT: "timeout",
+        Status.KILLED: "killed",
+        Status.OUTPUT_LIMIT: "output_limit",
+    }
+    why = outcome.detail or f"over {outcome.limit}"
+    return CaseGrade(case.name, ended.get(outcome.status, "infra"), cut(why, 400), expected)
