@@ -1,0 +1,56 @@
+"""Acceptance of drafts: totals and windows, from the runtime's own counters.
+
+0 of 0 is not 0 %, and no counters are not 0 of 0: each has its own answer here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from gate.evidence import AnswerFacts, Drafts
+
+
+class Acceptance(msgspec.Struct, frozen=True):
+    """Totals over answers; None where no answer had counters."""
+
+    accepted: int | None
+    drafted: int | None
+
+    @property
+    def rate(self) -> float | None:
+        """accepted / drafted, None where nothing was drafted or it isn't known."""
+        return None if not self.drafted or self.accepted is None else self.accepted / self.drafted
+
+
+def acceptance(answers: Iterable[AnswerFacts]) -> Acceptance:
+    """Sum the counters of those answers that have them."""
+    counted = [(a.accepted, a.drafted) for a in answers if a.accepted is not None and a.drafted is not None]
+    if not counted:
+        return Acceptance(None, None)
+    return Acceptance(sum(a for a, _ in counted), sum(d for _, d in counted))
+
+
+def windows(pieces: Iterable[Drafts], size: int) -> list[tuple[int, int]]:
+    """(accepted, drafted) of consecutive windows of at least `size` drafts; a short rest is left out."""
+    out: list[tuple[int, int]] = []
+    accepted = drafted = 0
+    for piece in pieces:
+        accepted += piece.accepted
+        drafted += piece.drafted
+        if drafted >= size:
+            out.append((accepted, drafted))
+            accepted = drafted = 0
+    return out
+
+
+def in_order(answers: Sequence[AnswerFacts]) -> list[Drafts]:
+    """All pieces in the order of decoding: a collapse here lasts from one request to the next."""
+    return [piece for answer in answers for piece in answer.drafts]
+
+
+def by_depth(answers: Sequence[AnswerFacts]) -> list[Drafts]:
+    """All pieces by their distance from the start of the context: a collapse here comes with depth."""
+    placed = [(answer.prompt_tokens + piece.position, piece) for answer in answers for piece in answer.drafts]
+    return [piece for _, piece in sorted(placed, key=lambda pair: pair[0])]

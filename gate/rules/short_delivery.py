@@ -1,0 +1,62 @@
+"""short-delivery: fewer tokens delivered than billed, or than the budget that is said to have ended the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gate.evidence import AnswerFacts, Evidence
+from gate.policy import Policy
+from gate.rules.base import TaskRule, finding
+from gate.types import Finding
+
+STOP_TOKENS = 1
+"""Tokens that a sound runtime may bill and not deliver: the end-of-sequence token."""
+
+
+def check(evidence: Evidence, policy: Policy) -> Iterator[Finding]:
+    plain = evidence.plain.by_prompt()
+    usual = max((_unbilled(a) or 0 for a in plain.values()), default=0)
+    for answer in evidence.spec.first():
+        if answer.failure is not None:
+            continue
+        short = _unbilled(answer)
+        base = plain.get(answer.prompt)
+        if short is not None and short > max(usual, STOP_TOKENS):
+            message = f"delivers {answer.tokens} tokens and bills {answer.reported_tokens}"
+        elif _cut(answer) and not (base and _cut(base)):
+            message = (
+                f"says that its budget of {answer.max_new_tokens} tokens ended it, "
+                f"but {answer.tokens} were delivered"
+            )
+        else:
+            continue
+        yield finding(
+            evidence,
+            RULE.code,
+            "block",
+            message,
+            prompt=answer.prompt,
+            tokens=answer.tokens,
+            reported_tokens=answer.reported_tokens,
+            max_new_tokens=answer.max_new_tokens,
+            finish=answer.finish,
+        )
+
+
+def _unbilled(answer: AnswerFacts) -> int | None:
+    """Tokens billed beyond those delivered."""
+    return None if answer.reported_tokens is None else answer.reported_tokens - answer.tokens
+
+
+def _cut(answer: AnswerFacts) -> bool:
+    return answer.finish == "length" and answer.tokens < answer.max_new_tokens
+
+
+RULE = TaskRule(
+    code="short-delivery",
+    severity="block",
+    basis="arm",
+    summary="Fewer tokens were delivered than the runtime bills or says.",
+    advice="Do not serve this runtime with speculation: clients lose text.",
+    check=check,
+)

@@ -1,0 +1,60 @@
+"""slower-at-depth: worth it for short contexts and not for long ones, where prompts of both lengths were decoded."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+from statistics import median
+
+from gate.evidence import Evidence
+from gate.policy import Policy
+from gate.rules.base import TaskRule, finding
+from gate.speeds import ratios
+from gate.types import Finding
+
+MIN_PROMPTS = 3
+"""Prompts of about one length below which their speed is not read."""
+
+
+def check(evidence: Evidence, policy: Policy) -> Iterator[Finding]:
+    lengths = {a.prompt: a.prompt_tokens for a in evidence.spec.answers}
+    found = ratios(evidence)
+    shortest = min((lengths[p] for p in found if lengths.get(p, 0) > 0), default=0)
+    if not shortest:
+        return
+    spread = math.log(max(policy.thresholds.depth_spread, 1.01))
+    levels: defaultdict[int, list[str]] = defaultdict(list)
+    for prompt in found:
+        if lengths[prompt] > 0:
+            levels[int(math.log(lengths[prompt] / shortest) / spread)].append(prompt)
+    read = [
+        (max(lengths[p] for p in prompts), median(found[p] for p in prompts))
+        for _, prompts in sorted(levels.items())
+        if len(prompts) >= MIN_PROMPTS
+    ]
+    least = policy.thresholds.min_speed_ratio
+    good = 0
+    while good < len(read) and read[good][1] >= least:
+        good += 1
+    if 0 < good < len(read):
+        depth, ratio = read[good]
+        yield finding(
+            evidence,
+            RULE.code,
+            "limit",
+            f"decodes at {ratio:.2f} times plain's rate with prompts of up to {depth} tokens; "
+            f"up to {read[good - 1][0]} tokens it is worth it ({read[good - 1][1]:.2f})",
+            limit={"prompt_tokens": read[good - 1][0]},
+            by_depth=[list(pair) for pair in read],
+        )
+
+
+RULE = TaskRule(
+    code="slower-at-depth",
+    severity="limit",
+    basis="pair",
+    summary="Faster than plain on short contexts and slower on long ones.",
+    advice="Switch the head off beyond the context length named.",
+    check=check,
+)

@@ -1,0 +1,47 @@
+"""state-leak: the first prompt, asked again after others or in a new session, is answered differently."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gate.evidence import Evidence
+from gate.policy import Policy
+from gate.rules.base import TaskRule, finding, parted_facts, token
+from gate.types import Finding
+
+
+def check(evidence: Evidence, policy: Policy) -> Iterator[Finding]:
+    for answer, comparison in evidence.spec.probe_repeats:
+        if answer.probe != "state" or comparison.identical:
+            continue
+        divergence = comparison.divergence
+        at = ""
+        facts = {}
+        if divergence is not None:
+            facts = parted_facts(divergence)
+            at = (
+                f" from token {divergence.token_index} on "
+                f"({token(divergence.base_token_text, divergence.base_token)}, then "
+                f"{token(divergence.other_token_text, divergence.other_token)})"
+            )
+        yield finding(
+            evidence,
+            RULE.code,
+            "block",
+            f"asked again as number {answer.order} of session {answer.session} the answer is another{at}: "
+            "something of other requests is left behind",
+            prompt=comparison.prompt,
+            session=answer.session,
+            order=answer.order,
+            **facts,
+        )
+
+
+RULE = TaskRule(
+    code="state-leak",
+    severity="block",
+    basis="pair",
+    summary="An answer depends on the requests before it.",
+    advice="Turn prefix caching off, or restart between requests, and report it to the runtime.",
+    check=check,
+)

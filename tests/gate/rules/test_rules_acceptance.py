@@ -1,0 +1,150 @@
+"""The threat: acceptance read where there is none, or believed where it can't be. The first table is B08's."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from evals.types import Answer
+from gate.acceptance import by_depth, windows
+from gate.evidence import Drafts, facts_of
+
+SAYS = {
+    "INCONCLUSIVE: speculation not exercised": ("inconclusive", "not-exercised"),
+    "DO_NOT_SERVE: dead head": ("do_not_serve", "dead-head"),
+    "INCONCLUSIVE: too few drafts": ("inconclusive", "too-few-drafts"),
+    "DO_NOT_SERVE: collapse in the last window": ("do_not_serve", "acceptance-collapse"),
+    "INCONCLUSIVE: degenerate text, acceptance not credible": ("inconclusive", "acceptance-not-credible"),
+    "no objection from acceptance: 0.48 per slot at K=3 still pays": ("serve", None),
+    "INCONCLUSIVE: accepted > drafted": ("inconclusive", "counter-fault"),
+}
+B08 = json.loads((Path(__file__).parents[2] / "fixtures" / "B08.json").read_text())
+
+
+@pytest.mark.parametrize("case", B08["repro"]["cases"], ids=lambda case: case["name"])
+def test_b08(scene, case):
+    for prompt in ("w2", "w3", "w4"):
+        scene.change(prompt, accepted=None, drafted=None)
+    if "K" in case:
+        scene.arms["mtp@1"] = msgspec.structs.replace(scene.arms["mtp@1"], k=case["K"])
+        for arm, seconds in (("plain", 2.0), ("mtp@1", 2.0 / case["speed_ratio"])):
+            scene.change_all(arm=arm, decode_s=seconds)
+    if "windows" in case:
+        for prompt, (accepted, drafted) in zip(("w1", "w2", "w3", "w4"), case["windows"], strict=True):
+            scene.change(prompt, accepted=accepted, drafted=drafted)
+    else:
+        scene.change("w1", accepted=case["accepted"], drafted=case["drafted"])
+    if "repeated_4gram_share" in case:
+        for (
+            arm
+        ) in scene.arms:  # the same text in both, ending by itself, so that plain's floor doesn't speak first
+            scene.change_all(arm=arm, text=("one, two, three; " * 40 + "and so on"))
+    if case["name"] == "too good":
+        scene.change("w1", ids=scene.answers_by["mtp@1", "csv", "w1", 0].ids, accepted=496, drafted=500)
+    verdict = scene.verdict()
+    decision, code = SAYS[case["expect"]]
+    assert verdict.decision == decision
+    assert code is None or code in verdict.reasons
+
+
+def test_no_counters_and_no_step_of_several_tokens_is_not_exercised(scene):
+    scene.change_all(accepted=None, drafted=None, steps=(1,) * 20)
+    assert scene.verdict().reasons == ("not-exercised",)
+
+
+def test_no_counters_is_unknown_which_is_not_zero(scene):
+    scene.change_all(accepted=None, drafted=None, steps=(1, 2, 2, 1))
+    verdict = scene.verdict()
+    assert verdict.decision == "serve"
+    assert scene.codes() == {"acceptance-unknown": "note"}
+    assert verdict.tasks[0].arms[1].acceptance is None
+
+
+def test_more_accepted_than_the_answer_has_tokens_is_a_counter_fault(scene):
+    scene.change_all(ids=(65, 66, 2), accepted=90, drafted=110)
+    assert "the answer has 3 tokens" in scene.verdict().tasks[0].sentence
+
+
+def test_high_acceptance_in_a_text_that_does_not_repeat_itself_is_believed(scene):
+    scene.change_all(accepted=110, drafted=110)
+    assert scene.verdict().decision == "serve"
+
+
+def test_acceptance_at_the_thresholds(scene, make_policy):
+    scene.change_all(accepted=1, drafted=12)  # 4 of 48 in all: below both thresholds, the count speaks
+    assert scene.verdict().reasons == ("too-few-drafts",)
+    scene.change_all(accepted=1, drafted=13)  # 4 of 52: 7.7 %
+    assert scene.verdict().reasons == ("dead-head",)
+    lower = make_policy("[thresholds]\ndead_acceptance = 0.05")
+    assert scene.verdict(lower).decision == "serve"
+
+
+def test_a_collapse_by_depth_is_seen_though_every_answer_begins_well(scene):
+    """Each answer accepts all of its first 60 drafts and none of its last 60 (vllm-ascend#10495)."""
+    steps = (1, *(2,) * 60, *(1,) * 60)
+    text = "".join(chr(0x4E00 + i) for i in range(180))
+    for arm in scene.arms:
+        scene.change_all(arm=arm, text=text)
+    scene.change_all(accepted=60, drafted=120, steps=steps)
+    found = scene.found("acceptance-collapse")
+    assert "by depth" in found.message
+    assert found.severity == "block"
+
+
+def test_a_decline_is_no_collapse(scene):
+    for prompt, accepted in zip(("w1", "w2", "w3", "w4"), (90, 80, 60, 45), strict=True):
+        scene.change(prompt, accepted=accepted, drafted=100)
+    assert scene.verdict().decision == "serve"
+
+
+def test_steps_that_contradict_the_counters_are_not_believed():
+    answer = Answer(
+        "m", "t", "p", 0, "s", 1, 400, ids=(1,) * 9, steps=(1, 2, 2, 2, 2), accepted=0, drafted=40
+    )
+    assert facts_of(answer, 1).drafts == (Drafts(position=0, accepted=0, drafted=40),)
+
+
+def test_steps_that_agree_are_cut_into_pieces():
+    answer = Answer(
+        "m",
+        "t",
+        "p",
+        0,
+        "s",
+        1,
+        400,
+        ids=(1,) * 81,
+        steps=(1, *(2,) * 30, *(1,) * 20),
+        accepted=30,
+        drafted=50,
+    )
+    assert facts_of(answer, 1).drafts == (
+        Drafts(position=1, accepted=25, drafted=25),
+        Drafts(position=51, accepted=5, drafted=25),
+    )
+
+
+def test_windows_leave_a_short_rest_out():
+    pieces = [Drafts(0, 10, 40), Drafts(40, 10, 70), Drafts(80, 0, 30)]
+    assert windows(pieces, 100) == [(20, 110)]
+
+
+def test_by_depth_counts_the_prompt_as_depth(scene):
+    scene.change("w1", prompt_tokens=5000, accepted=0)
+    pieces = by_depth(scene.run().evidence[0].spec.first())
+    assert [p.accepted for p in pieces] == [90, 90, 90, 0]
+
+
+def test_a_start_that_accepts_nothing(scene):
+    """openvino.genai#4425: a fresh pipeline sometimes accepts no draft, with the text unchanged."""
+    scene.probe("w1", "start", session=2, accepted=0, drafted=30)
+    assert scene.verdict().reasons == ("unstable-start",)
+    assert "start 2" in scene.found("unstable-start").message
+
+
+def test_a_start_with_too_few_drafts_to_tell_is_not_blamed(scene):
+    scene.probe("w1", "start", session=2, accepted=0, drafted=2)
+    assert scene.verdict().decision == "serve"

@@ -1,0 +1,54 @@
+"""The threat: a head that is faster on short prompts and slower on those that people send."""
+
+from __future__ import annotations
+
+import pytest
+
+
+def depths(scene, ratios):
+    """Three prompts per depth; ratios: prompt tokens to the arm's speed by plain's."""
+    prompts = [f"d{depth}-{i}" for depth in ratios for i in range(3)]
+    scene.add_task("deep", prompts=prompts)
+    for depth, ratio in ratios.items():
+        for i in range(3):
+            for arm, seconds in (("plain", 2.0), ("mtp@1", 2.0 / ratio)):
+                scene.change(f"d{depth}-{i}", task="deep", arm=arm, prompt_tokens=depth, decode_s=seconds)
+
+
+def test_slower_is_a_note_and_not_worth_it(scene):
+    scene.change_all(decode_s=2.5)
+    verdict = scene.verdict()
+    assert scene.codes() == {"slower-than-plain": "note"}
+    assert verdict.worth_it is False
+    assert verdict.tasks[0].speed_ratio == pytest.approx(0.8)
+
+
+def test_faster_short_and_slower_long_is_served_up_to_a_depth(scene):
+    """openvino.genai#4483: 3.4 times faster at 512 tokens, 3.1 times slower at 98K."""
+    depths(scene, {512: 3.4, 4096: 1.2, 98304: 0.32})
+    verdict = scene.verdict()
+    assert (verdict.decision, verdict.reasons) == ("serve_with_limits", ("slower-at-depth",))
+    assert verdict.tasks[1].limits == {"prompt_tokens": 4096}
+    assert "within the limits named" in verdict.sentence
+
+
+def test_slower_everywhere_is_no_limit(scene):
+    depths(scene, {512: 0.9, 98304: 0.3})
+    assert scene.verdict().decision == "serve"
+
+
+def test_depths_that_recover_are_still_limited_to_the_first_loss(scene):
+    depths(scene, {500: 1.5, 5000: 0.8, 50000: 1.1})
+    assert scene.verdict().tasks[1].limits == {"prompt_tokens": 500}
+
+
+def test_prompts_of_about_one_length_say_nothing_of_depth(scene):
+    depths(scene, {500: 1.5, 900: 0.5})
+    assert scene.verdict().tasks[1].limits == {}
+
+
+def test_the_ratio_is_paired_by_prompt(scene):
+    for prompt, plain, arm in (("w1", 1.0, 0.5), ("w2", 10.0, 8.0), ("w3", 4.0, 4.0), ("w4", 2.0, 1.0)):
+        scene.change(prompt, arm="plain", decode_s=plain)
+        scene.change(prompt, decode_s=arm)
+    assert scene.verdict().tasks[0].speed_ratio == pytest.approx((1.25 + 2.0) / 2)
