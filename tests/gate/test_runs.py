@@ -87,7 +87,17 @@ def test_a_run_that_was_cut_short_is_listed_as_such(lay_run: Callable[..., Path]
 
 @pytest.mark.parametrize(
     "content",
-    [None, b"", b"{}", b"[]", b'{"name": "a web app\'s manifest", "icons": []}', b"\xff", b"[" * 10_000],
+    [
+        None,
+        b"",
+        b"{}",
+        b"[]",
+        b'{"name": "a web app\'s manifest", "icons": []}',
+        b"\xff",
+        b"[" * 10_000,
+        b'{"schema": 1, "created": "2026-01-01T00:00:00Z", "model": "m", "arms": [], "tasks": {}}',
+        b'{"schema": 1, "created": "lately", "model": "m", "arms": [1], "tasks": {}}',
+    ],
 )
 def test_what_is_no_run_is_not_listed(tmp_path: Path, content: bytes | None) -> None:
     root = tmp_path / "runs"
@@ -196,7 +206,8 @@ def test_a_link_put_in_a_runs_place_stays(lay_run: Callable[..., Path], tmp_path
     assert run is not None
     path.rename(tmp_path / "moved")
     path.symlink_to(other)
-    assert not remove(run, "old").removed
+    removal = remove(run, "old")
+    assert (removal.removed, removal.why) == (False, "no longer the run that it was")
     assert (other / "manifest.json").exists()
 
 

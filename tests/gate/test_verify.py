@@ -78,6 +78,7 @@ def test_limits_have_to_be_allowed(attested: Callable[..., Any]) -> None:
 
 def test_a_limit_counts_whatever_the_whole_says(attested: Callable[..., Any]) -> None:
     assert ask(attested("serve", limits={"mtp@1": {"depth": 4096}})).exit_code == 1
+    assert ask(attested("serve_with_limits", tests={"mtp@1": "serve"}, name="whole")).exit_code == 1
 
 
 @pytest.mark.parametrize(("depth", "code"), [(4096, 0), (4097, 1)])
@@ -240,6 +241,14 @@ def test_a_head_in_a_directory_of_its_own(attested: Callable[..., Any], tmp_path
     assert ask(run, head_dir=tmp_path / "with-head").exit_code == 0
     (tmp_path / "with-head" / "openvino_mtp_model.bin").write_bytes(b"x" * 16)
     assert failed(ask(run, head_dir=tmp_path / "with-head")) == ["head"]
+
+
+def test_a_directory_of_a_head_alone(attested: Callable[..., Any], tmp_path: Path) -> None:
+    run = attested()
+    (tmp_path / "head").mkdir()
+    for file in run.model.glob("openvino_mtp_model.*"):
+        file.rename(tmp_path / "head" / file.name)
+    assert ask(run, head_dir=tmp_path / "head").exit_code == 0
 
 
 def test_a_directory_that_is_no_model_is_not_a_no_but_an_error(
