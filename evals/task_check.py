@@ -60,9 +60,10 @@ def _gold(task: Task, sandbox: Sandbox | None) -> Iterator[Problem]:
                 place, f"case {case.case} couldn't be run: {case.observed}", "error", "run `gate doctor`"
             )
         elif case.outcome != "pass":
+            got = f"{case.outcome}: {case.observed}"
             yield Problem(
                 place,
-                f"expected the gold answer to pass case {case.case} with {case.expected}, found {case.outcome}: {case.observed}",
+                f"expected the gold answer to pass case {case.case} with {case.expected}, found {got}",
                 "error",
                 "correct the gold answer or the case",
             )
@@ -78,7 +79,7 @@ def _gold(task: Task, sandbox: Sandbox | None) -> Iterator[Problem]:
     if len(text) > _CHARACTERS_PER_TOKEN * task.max_new_tokens:
         yield Problem(
             f"{task.name}/task.toml",
-            f"expected a budget that the gold answer fits in, found {task.max_new_tokens} tokens for {len(text):,} characters",
+            f"expected a budget for the gold answer's {len(text):,} characters, found {task.max_new_tokens} tokens",
             "warning",
             "raise max_new_tokens",
         )
