@@ -7,23 +7,21 @@ import sys
 
 import click
 
-USER_ERRORS = frozenset(
-    {
-        "tasks.folder.TaskError",
-        "gate.policy.PolicyError",
-        "evals.model_dir.ModelDirError",
-        "evals.arms.ArmError",
-        "evals.records.RecordError",
-        "sandbox.contract.SandboxUnavailable",
-        "evals.sample.SampleError",
-    }
-)
-"""By name, so that catching one imports none of their modules. Each message says what to do; exit code 2."""
+OURS = ("tasks", "sandbox", "evals", "gate", "reports")
 
 
 def is_user_error(error: BaseException) -> bool:
-    """Whether an exception is one whose message is written for the user."""
-    return any(f"{c.__module__}.{c.__qualname__}" in USER_ERRORS for c in type(error).__mro__)
+    """Whether an exception's message is written for the user: by convention our own classes of ValueError, and a
+    sandbox that can't be had."""
+    kind = type(error)
+    if kind.__module__.partition(".")[0] not in OURS:
+        return False
+    return isinstance(error, ValueError) or kind.__name__ == "SandboxUnavailable"
+
+
+def could_not_write(error: BaseException) -> bool:
+    """Whether a record could not be put on disk: the run had started, so the exit code is 3."""
+    return type(error).__module__ == "evals.records" and type(error).__name__ == "WriteError"
 
 
 def run_guarded(command: click.Command) -> int:
@@ -49,6 +47,9 @@ def run_guarded(command: click.Command) -> int:
         if is_user_error(e):
             click.echo(f"gate: {e}", err=True)
             return 2
+        if could_not_write(e):
+            click.echo(f"gate: {e}", err=True)
+            return 3
         if isinstance(e, OSError):
             click.echo(f"gate: {e.strerror or e}{f': {e.filename}' if e.filename else ''}", err=True)
             return 3

@@ -1,0 +1,142 @@
+"""`gate check`: the main job. Validates everything first; heavy imports come last."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gate.cli.options import DIRECTORY, DURATION, policy_option, quiet_option, sandbox_option, task_options
+
+SAMPLE = "sample"
+
+
+@click.command("check")
+@click.option(
+    "--model",
+    required=True,
+    metavar="DIR",
+    help="Model directory with an MTP head, or `sample` for the bundled one.",
+)
+@click.option(
+    "--k",
+    "ks",
+    multiple=True,
+    type=int,
+    metavar="K",
+    help="Drafted tokens per verify step (repeatable; default 1).",
+)
+@click.option(
+    "--out", type=DIRECTORY, metavar="DIR", help="Where records and report go (default: gate-runs/TIME)."
+)
+@task_options
+@policy_option
+@click.option("--device", default="CPU", show_default=True, help="OpenVINO device, e.g. GPU.0.")
+@click.option(
+    "--ov",
+    "properties",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="OpenVINO property of target and head, e.g. KV_CACHE_PRECISION=f16 (repeatable; recorded).",
+)
+@click.option(
+    "--scheduler",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="SchedulerConfig setting, e.g. cache_size=4 (repeatable; recorded).",
+)
+@click.option(
+    "--repeats",
+    type=click.IntRange(2, 100),
+    default=2,
+    show_default=True,
+    help="How often each arm decodes each prompt.",
+)
+@click.option("--budget", type=DURATION, metavar="TIME", help="Stop in time with what there is, e.g. 10m.")
+@click.option(
+    "--hang-timeout",
+    "hang_s",
+    type=DURATION,
+    metavar="TIME",
+    help="Silence that counts as a hang (default: from measured speed).",
+)
+@click.option(
+    "--variants", type=click.IntRange(0, 10_000), default=0, metavar="N", help="N more wordings a task."
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of what is drawn (wordings).")
+@click.option(
+    "--sequential/--interleaved",
+    default=None,
+    help="One engine in memory at a time, or all (default: by size).",
+)
+@sandbox_option
+@click.option("--allow-limits", is_flag=True, help="Exit with 0 for `serve with limits` too.")
+@quiet_option
+def command(
+    model: str,
+    ks: tuple[int, ...],
+    out: Path | None,
+    task_dirs: tuple[Path, ...],
+    task_names: tuple[str, ...],
+    policy: Path | None,
+    device: str,
+    properties: tuple[str, ...],
+    scheduler: tuple[str, ...],
+    quiet: bool,
+    allow_limits: bool,
+    sandbox_name: str | None,
+    **rest: Any,
+) -> int:
+    """Decode every task prompt plain and with the head, compare, grade, and give a verdict.
+
+    \b
+    gate check --model sample
+    gate check --model DIR --task csv --k 3 --out runs/today --budget 10m
+
+    Exit codes: 0 serve, 1 do not serve, 2 it could not start, 3 the evidence doesn't suffice.
+    """
+    from evals.arms import check_settings, parse_property, parse_scheduler
+    from gate.policy import default_policy_text, load_policy
+    from tasks.folder import load_tasks
+
+    ks = ks or (1,)
+    scheduler_ = dict(parse_scheduler(text) for text in scheduler)
+    properties_ = dict(parse_property(text) for text in properties)
+    check_settings(ks, device, scheduler_)
+    every = load_tasks(task_dirs)
+    chosen = load_tasks(task_dirs, task_names)
+    policy_ = load_policy(policy, {task.name for task in every})
+    policy_text = policy.read_text(encoding="utf-8") if policy else default_policy_text()
+    out = out or Path("gate-runs") / time.strftime("%Y%m%d-%H%M%S")
+
+    from gate.check import Settings, run_check
+    from gate.cli.outputs import write_outputs
+    from gate.cli.progress import TerminalProgress
+    from gate.conclude import conclude
+
+    settings = Settings(
+        model=resolve_model(model),
+        model_name=model if model == SAMPLE else Path(model).resolve().name,
+        out=out,
+        ks=ks,
+        device=device,
+        properties=properties_,
+        scheduler=scheduler_,
+        sandbox_name=sandbox_name,
+        budget_s=rest["budget"],
+        **{name: rest[name] for name in ("repeats", "hang_s", "variants", "seed", "sequential")},
+    )
+    with TerminalProgress(quiet) as progress:
+        run_check(settings, chosen, policy_, policy_text, progress)
+    return write_outputs(conclude(out, policy_), policy_text, allow_limits=allow_limits, quiet=quiet)
+
+
+def resolve_model(model: str) -> Path:
+    """A directory, or the bundled sample where the name is `sample` and no such directory is here."""
+    if model == SAMPLE and not Path(SAMPLE).exists():
+        from evals.sample import sample_dir
+
+        return sample_dir()
+    return Path(model)

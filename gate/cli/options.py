@@ -1,0 +1,70 @@
+"""Parameter types and options that more than one command takes, declared once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+class Duration(click.ParamType[float]):
+    """`90`, `90s`, `10m`, `1.5h` or `30d` → seconds; must be above zero."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, float):
+            return value
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", str(value).strip())
+        if found is None or float(found[1]) == 0:
+            self.fail(f"expected a duration such as 90s, 10m or 1h, found {value!r}", param, ctx)
+        return float(found[1]) * _UNITS[found[2] or "s"]
+
+
+DURATION = Duration()
+DIRECTORY = click.Path(path_type=Path)
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def task_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """`--tasks DIR` and `--task NAME`."""
+    for option in (
+        click.option(
+            "--task",
+            "task_names",
+            multiple=True,
+            metavar="NAME",
+            help="Only this task (repeatable; default: all).",
+        ),
+        click.option(
+            "--tasks",
+            "task_dirs",
+            multiple=True,
+            type=DIRECTORY,
+            metavar="DIR",
+            help="A task folder of yours, or a folder of them (repeatable); the built-in tasks stay.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+policy_option: Decorator = click.option(
+    "--policy",
+    type=DIRECTORY,
+    metavar="FILE",
+    help="A gate.toml, laid over the default policy (see `gate policy`).",
+)
+quiet_option: Decorator = click.option("--quiet", "-q", is_flag=True, help="No progress, only the verdict.")
+sandbox_option: Decorator = click.option(
+    "--sandbox",
+    "sandbox_name",
+    metavar="NAME",
+    help="Sandbox backend (default: the first that passes its self-test).",
+)

@@ -1,0 +1,61 @@
+"""Everything that is written of a concluded run: verdict.json, report.html, and the table in the terminal."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from gate.conclude import Concluded
+from gate.verdict import encode_verdict, exit_code
+
+
+def write_outputs(concluded: Concluded, policy_text: str, *, allow_limits: bool, quiet: bool) -> int:
+    """Write the files, print the verdict, return the exit code (DESIGN.md: 0, 1 or 3).
+
+    A file that can't be written is said on stderr and makes the exit code 3: what a deploy step would read isn't there.
+    """
+    from reports.html import render
+    from reports.terminal import console, print_verdict
+    from reports.build import build_view
+
+    records, verdict, run = concluded.records, concluded.verdict, concluded.run
+    code = exit_code(verdict.decision, allow_limits=allow_limits)
+    report = run / "report.html"
+    try:
+        write_file(run / "verdict.json", encode_verdict(verdict))
+        view = build_view(
+            verdict,
+            records.manifest,
+            records.answers(),
+            concluded.evidence.comparisons(),
+            records.margins(),
+            records.grades(),
+            concluded.tasks,
+            end=records.end,
+            sandbox=records.sandbox,
+            policy_text=policy_text,
+        )
+        write_file(report, render(view).encode("utf-8", "replace"))
+    except OSError as e:
+        click.echo(
+            f"gate: could not write to {run}: {e.strerror or e}; the verdict below is not on disk", err=True
+        )
+        code = 3
+    print_verdict(verdict, console(quiet=quiet), report=str(report))
+    return code
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all. Raises OSError."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,28 @@
+"""`gate report`: verdict and report of a run, made again without decoding."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from gate.cli.options import DIRECTORY, policy_option, quiet_option
+
+
+@click.command("report")
+@click.argument("run", type=DIRECTORY)
+@policy_option
+@click.option("--allow-limits", is_flag=True, help="Exit with 0 for `serve with limits` too.")
+@quiet_option
+def command(run: Path, policy: Path | None, allow_limits: bool, quiet: bool) -> int:
+    """Make RUN's verdict and report again from its records, without decoding, also under another policy.
+
+    Exit codes are those of `gate check`.
+    """
+    from gate.cli.outputs import write_outputs
+    from gate.conclude import conclude
+    from gate.policy import load_policy
+
+    used = policy or run / "policy.toml"
+    concluded = conclude(run, load_policy(used))
+    return write_outputs(concluded, used.read_text(encoding="utf-8"), allow_limits=allow_limits, quiet=quiet)

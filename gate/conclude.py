@@ -1,0 +1,80 @@
+"""From a run directory to a verdict, at any time and without decoding: read, compare, decide.
+
+A run directory holds its tasks, prompts and policy beside its records, so that it can be read wherever it is taken.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from evals.diff import compare
+from evals.records import RecordError, RunReader
+from evals.tokens import TokenTable
+from evals.types import Answer, Comparison, Manifest
+from gate.evidence import RunEvidence, collect
+from gate.policy import Policy
+from gate.types import Verdict
+from gate.verdict import decide
+from tasks.folder import builtin_tasks, load_task
+from tasks.types import Prompt, Task
+
+MAX_PROMPTS_BYTES = 64 << 20
+
+
+class Concluded(msgspec.Struct, frozen=True):
+    """A run, read and decided."""
+
+    run: Path
+    records: RunReader
+    tasks: dict[str, Task]
+    evidence: RunEvidence
+    verdict: Verdict
+
+
+def conclude(run: Path, policy: Policy) -> Concluded:
+    """Read a run directory and decide. Raises RecordError, TaskError or TokenError (ValueErrors)."""
+    records = RunReader(run)
+    tasks = read_tasks(run, records.manifest)
+    tokens = TokenTable.load(run / "tokenizer")
+
+    def compared(base: Answer, other: Answer) -> Comparison:
+        return compare(base, other, tokens)
+
+    evidence = collect(records, tasks, compared)
+    return Concluded(run, records, tasks, evidence, decide(evidence, policy))
+
+
+def read_tasks(run: Path, manifest: Manifest) -> dict[str, Task]:
+    """The tasks as the run kept them, with the prompts that it decoded. Raises TaskError or RecordError."""
+    ours = {task.digest for task in builtin_tasks()}
+    prompts = _read_prompts(run)
+    found = {}
+    for name, digest in manifest.tasks.items():
+        task = load_task(run / "tasks" / name)
+        if task.digest != digest or task.name != name:
+            raise RecordError(
+                f"{run / 'tasks' / name}: expected task {name} as it was in the run (digest {digest[:12]}…), "
+                f"found {task.name} with digest {task.digest[:12]}…: take the run directory from where it was made"
+            )
+        found[name] = msgspec.structs.replace(
+            task, prompts=prompts.get(name, task.prompts), builtin=digest in ours
+        )
+    return found
+
+
+def _read_prompts(run: Path) -> dict[str, tuple[Prompt, ...]]:
+    path = run / "prompts.json"
+    try:
+        if path.stat().st_size > MAX_PROMPTS_BYTES:
+            raise RecordError(
+                f"{path}: expected at most {MAX_PROMPTS_BYTES} bytes, found {path.stat().st_size}"
+            )
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, tuple[Prompt, ...]])
+    except OSError as e:
+        raise RecordError(
+            f"{path}: expected the prompts of the run, found none that can be read ({e.strerror})"
+        ) from e
+    except msgspec.DecodeError as e:
+        raise RecordError(f"{path}: expected the prompts of the run, found something else: {e}") from e
