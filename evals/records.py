@@ -7,7 +7,7 @@ disk before the next; sandbox.json; end.json last. A line cut by a crash is drop
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import IO, Any, Self, TypeVar
@@ -157,6 +157,31 @@ class RunWriter:
             writer.close()
             raise
         return writer
+
+    @classmethod
+    def regrade(cls, path: str | Path, grades: Iterable[Grade], sandbox: SandboxReport) -> int:
+        """Put other grades in the place of a run's grades, all or none, and say which sandbox gave them.
+
+        Returns how many. Raises RunDirError where the directory is in use, RecordError where it holds no run,
+        WriteError.
+        """
+        RunReader(path)
+        writer = cls._locked(Path(path))
+        part, count = writer.path / "grades.jsonl.part", 0
+        try:
+            part.unlink(missing_ok=True)
+            for grade in grades:
+                writer._append(part.name, grade)
+                count += 1
+            part.touch()
+            part.replace(writer.path / "grades.jsonl")
+            writer.sandbox(sandbox)
+        except OSError as error:
+            raise WriteError(f"{part}: cannot be written ({error.strerror}).") from error
+        finally:
+            part.unlink(missing_ok=True)
+            writer.close()
+        return count
 
     def answer(self, answer: Answer) -> None:
         """Append an answer. This and its like raise WriteError when the disk fails."""

@@ -81,7 +81,7 @@ def run_check(
     require_decodable(model)
     with ThreadPoolExecutor(2, thread_name_prefix="look") as pool:
         digests_ = pool.submit(digest_model, model)
-        sandbox_ = pool.submit(_trusted_sandbox, settings.sandbox_name, tasks)
+        sandbox_ = pool.submit(trusted_sandbox, settings.sandbox_name, tasks)
         texts = [prompt.text for task in tasks for prompt in task.prompts]
         prepared = prepare(model, texts, device=settings.device, properties=settings.properties)
         digests = digests_.result()
@@ -184,7 +184,7 @@ def _ungraded(run: Path) -> Iterator[Answer]:
     return (a for a in reader.answers() if (a.arm, a.task, a.prompt, a.repeat) not in graded)
 
 
-def _trusted_sandbox(name: str | None, tasks: tuple[Task, ...]) -> tuple[Sandbox | None, SandboxReport]:
+def trusted_sandbox(name: str | None, tasks: tuple[Task, ...]) -> tuple[Sandbox | None, SandboxReport]:
     """The sandbox that programs will run in, and what the run's record says of it."""
     from sandbox.choose import choose
     from sandbox.contract import SandboxUnavailable

@@ -11,14 +11,24 @@ from gate.conclude import Concluded
 from gate.verdict import encode_verdict, exit_code
 
 
+def conclude_and_write(run: Path, policy: Path | None, *, allow_limits: bool, quiet: bool) -> int:
+    """Decide a run that is there, by its own policy unless another is given, and write what is shown of it."""
+    from gate.conclude import conclude
+    from gate.policy import load_policy
+
+    used = policy or run / "policy.toml"
+    concluded = conclude(run, load_policy(used))
+    return write_outputs(concluded, used.read_text(encoding="utf-8"), allow_limits=allow_limits, quiet=quiet)
+
+
 def write_outputs(concluded: Concluded, policy_text: str, *, allow_limits: bool, quiet: bool) -> int:
     """Write the files, print the verdict, return the exit code (DESIGN.md: 0, 1 or 3).
 
     A file that can't be written is said on stderr and makes the exit code 3: what a deploy step would read isn't there.
     """
+    from reports.build import build_view
     from reports.html import render
     from reports.terminal import console, print_verdict
-    from reports.build import build_view
 
     records, verdict, run = concluded.records, concluded.verdict, concluded.run
     code = exit_code(verdict.decision, allow_limits=allow_limits)

@@ -19,10 +19,6 @@ def command(run: Path, policy: Path | None, allow_limits: bool, quiet: bool) -> 
 
     Exit codes are those of `gate check`.
     """
-    from gate.cli.outputs import write_outputs
-    from gate.conclude import conclude
-    from gate.policy import load_policy
+    from gate.cli.outputs import conclude_and_write
 
-    used = policy or run / "policy.toml"
-    concluded = conclude(run, load_policy(used))
-    return write_outputs(concluded, used.read_text(encoding="utf-8"), allow_limits=allow_limits, quiet=quiet)
+    return conclude_and_write(run, policy, allow_limits=allow_limits, quiet=quiet)

@@ -1,0 +1,29 @@
+"""`gate grade`: run a run's programs again, then decide again; nothing is decoded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from gate.cli.options import DIRECTORY, policy_option, quiet_option, sandbox_option
+
+
+@click.command("grade")
+@click.argument("run", type=DIRECTORY)
+@policy_option
+@sandbox_option
+@click.option("--allow-limits", is_flag=True, help="Exit with 0 for `serve with limits` too.")
+@quiet_option
+def command(run: Path, policy: Path | None, sandbox_name: str | None, allow_limits: bool, quiet: bool) -> int:
+    """Grade RUN's answers again and give its verdict, without decoding, also under another policy.
+
+    Exit codes are those of `gate check`.
+    """
+    from gate.cli.outputs import conclude_and_write
+    from gate.regrade import regrade
+
+    count = regrade(run, sandbox_name)
+    if not quiet:
+        click.echo(f"graded {count} answers", err=True)
+    return conclude_and_write(run, policy, allow_limits=allow_limits, quiet=quiet)
