@@ -25,7 +25,7 @@ from evals.types import Failure
 WORKER: tuple[str, ...] = (sys.executable, "-P", "-m", "evals.engine.worker")
 """The command of an engine's process; two file descriptors (to read, to write) are appended."""
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]|\x1b\[[0-9;]*[A-Za-z]")
+_CONTROL = re.compile(r"\x1b\[[0-9;]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _LAST_LINES = 12
 _REAP_S = 10.0
 
@@ -70,6 +70,10 @@ class EngineProcess:
     @property
     def alive(self) -> bool:
         return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
 
     def start(self) -> None:
         """Start the process and hand it its arm; returns at once, so that several can load side by side."""
@@ -164,7 +168,9 @@ class EngineProcess:
         end = time.monotonic() + limit_s
         with selectors.DefaultSelector() as selector:
             selector.register(self._read_fd, selectors.EVENT_READ)
-            while (at := self._buffer.find(b"\n")) < 0:
+            searched = 0
+            while (at := self._buffer.find(b"\n", searched)) < 0:
+                searched = len(self._buffer)
                 now = time.monotonic()
                 if deadline is not None and now >= deadline:
                     self.kill()
