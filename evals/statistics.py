@@ -225,9 +225,7 @@ def chance_below(values: Sequence[float], counts: Sequence[float], bound: float)
     if (room <= 0).all() or (room >= 0).all():
         return float((room <= 0).all())
     shapes = np.asarray(counts, dtype=float)
-    room /= np.sqrt(
-        shapes @ room**2
-    )  # the integrand then lives within a few units of 0 for any number of prompts
+    room /= np.sqrt(shapes @ room**2)  # then the integrand lives near 0, however many prompts there are
 
     def integrand(u: float) -> float:
         angle = float(shapes @ np.arctan(room * u))
