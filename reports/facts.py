@@ -1,0 +1,147 @@
+"""Looks up what was found about an answer, and groups answers that are the same, so that each is shown once."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+import msgspec
+
+from evals.types import Answer, Comparison, Grade, Margin
+from reports import redact as redacted
+from reports.excerpts import Shelf
+from reports.private import scrubbed
+from reports.view import Side
+
+VALUE_LIMIT = 2_000
+"""Characters of an observed or expected value, or of an error's message, that a report shows."""
+
+_PROBES = {"state": "asked again later", "start": "in a fresh process"}
+
+Key = tuple[str, str, str, int]
+"""arm, task, prompt, repeat"""
+
+
+class Facts:
+    """Comparisons with the base, margins and grades, by arm, task, prompt and repeat."""
+
+    def __init__(
+        self,
+        base: str,
+        comparisons: Iterable[Comparison],
+        margins: Iterable[Margin],
+        grades: Iterable[Grade],
+        redact: bool,
+    ) -> None:
+        self.comparisons: dict[Key, Comparison] = {}
+        self.margins: dict[Key, Margin] = {(m.arm, m.task, m.prompt, m.repeat): m for m in margins}
+        self.grades: dict[Key, Grade] = {}
+        self._offsets: dict[tuple[str, str], int] = {}
+        for found in comparisons:
+            if found.base == base:
+                key = (found.arm, found.task, found.prompt, found.repeat)
+                self.comparisons[key] = redacted.comparison(found) if redact else found
+                self._note_offset(found)
+        for grade in grades:
+            key = (grade.arm, grade.task, grade.prompt, grade.repeat)
+            self.grades[key] = redacted.grade(grade) if redact else _short(grade)
+
+    def _note_offset(self, found: Comparison) -> None:
+        offset = found.divergence.byte_offset if found.divergence else None
+        if offset is not None:
+            place = (found.task, found.prompt)
+            self._offsets[place] = min(offset, self._offsets.get(place, offset))
+
+    def first_divergence(self, answer: Answer) -> int:
+        """Index into the answer's text of the first place where any arm parts from the base on this prompt."""
+        offset = self._offsets.get((answer.task, answer.prompt), 0)
+        return len(answer.text.encode("utf-8", "surrogatepass")[:offset].decode("utf-8", "ignore"))
+
+
+def _short(grade: Grade) -> Grade:
+    cases = tuple(
+        msgspec.structs.replace(
+            case, observed=case.observed[:VALUE_LIMIT], expected=case.expected[:VALUE_LIMIT]
+        )
+        for case in grade.cases
+    )
+    return msgspec.structs.replace(grade, cases=cases, reason=scrubbed(grade.reason[:VALUE_LIMIT]))
+
+
+class Variant:
+    """One distinct answer to a prompt, and who gave it."""
+
+    def __init__(self, first: Answer, text: int, redact: bool) -> None:
+        failure = first.failure
+        if failure is not None:
+            message = "" if redact else scrubbed(failure.message[:VALUE_LIMIT])
+            failure = msgspec.structs.replace(failure, message=message)
+        self.text = text
+        self.tokens = len(first.ids)
+        self.first = msgspec.structs.replace(first, ids=(), steps=(), text="", streamed=None, failure=failure)
+        self.members: list[tuple[str, int]] = []
+        self.probed: list[str] = []
+
+    def who(self) -> tuple[str, ...]:
+        """Its members in words: "plain ×2" for two repeats from the first on, "plain, repeat 2" for that one alone."""
+        said = []
+        for arm in dict.fromkeys(arm for arm, _ in self.members):
+            repeats = sorted(repeat for a, repeat in self.members if a == arm)
+            if repeats == list(range(len(repeats))):
+                said.append(arm if len(repeats) == 1 else f"{arm} ×{len(repeats)}")
+            else:
+                said.append(f"{arm}, repeat {', '.join(str(repeat + 1) for repeat in repeats)}")
+        return (*said, *self.probed)
+
+    def arms(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys([*(arm for arm, _ in self.members), self.first.arm]))
+
+    def side(self, shelf: Shelf, facts: Facts) -> Side:
+        """The variant as it is shown; its grade is that of the first member that has one."""
+        first = self.first
+        keys = [(arm, first.task, first.prompt, repeat) for arm, repeat in self.members]
+        seconds = first.decode_s
+        return Side(
+            who=self.who(),
+            arms=self.arms(),
+            excerpt=shelf.get(self.text),
+            tokens=self.tokens,
+            finish=first.finish,
+            accepted=first.accepted,
+            drafted=first.drafted,
+            tokens_per_s=(self.tokens - 1) / seconds if seconds and self.tokens > 1 else None,
+            failure=first.failure,
+            grade=next((facts.grades[key] for key in keys if key in facts.grades), None),
+        )
+
+
+class Variants:
+    """The distinct answers to each prompt, in the order in which they came."""
+
+    def __init__(self, base: str, facts: Facts, shelf: Shelf, *, redact: bool) -> None:
+        self._base, self._facts, self._shelf, self._redact = base, facts, shelf, redact
+        self._by_prompt: dict[tuple[str, str], dict[bytes, Variant]] = {}
+
+    def add(self, answer: Answer) -> None:
+        """Take note of one answer; its ids and, past the shelf's bound, its text are not kept."""
+        variants = self._by_prompt.setdefault((answer.task, answer.prompt), {})
+        mark = _fingerprint(answer)
+        if mark not in variants:
+            weight = 1 if answer.arm == self._base else 2
+            text = self._shelf.put(answer.text, self._facts.first_divergence(answer), weight)
+            variants[mark] = Variant(answer, text, self._redact)
+        variant = variants[mark]
+        if answer.probe is None:
+            variant.members.append((answer.arm, answer.repeat))
+        else:
+            variant.probed.append(f"{answer.arm}, {_PROBES[answer.probe]}")
+
+    def of(self, task: str, prompt: str) -> list[Variant]:
+        return list(self._by_prompt.get((task, prompt), {}).values())
+
+
+def _fingerprint(answer: Answer) -> bytes:
+    """Equal for answers that a reader can't tell apart: text, ids, how it ended, why it isn't there."""
+    said = hashlib.sha256(answer.text.encode("utf-8", "surrogatepass"))
+    said.update(repr((answer.ids, answer.finish, answer.failure)).encode("utf-8", "surrogatepass"))
+    return said.digest()
