@@ -24,6 +24,7 @@ FIELDS: Final[dict[Judge, frozenset[str]]] = {
     "function": frozenset({"args", "returns", "raises"}),
     "program": frozenset({"stdin", "stdout"}),
     "constraints": frozenset({"constraint", *NUMBERS}),
+    "checks": frozenset({"check"}),
 }
 """What a case may hold beside its name and why, by judge."""
 
@@ -90,8 +91,13 @@ def _fits_judge(case: Case, judge: Judge, place: str) -> None:
             raise TaskError(
                 f"{place}: expected both stdin and stdout, found {', '.join(given) or 'neither'}; add the other"
             )
-    else:
+    elif judge == "constraints":
         _constraint(case, given, place)
+    elif case.check is None or not IDENTIFIER.fullmatch(case.check):
+        raise TaskError(
+            f"{place}: expected check, the name of a function of the checks file, "
+            f"found {'none' if case.check is None else shown(case.check)}; name it"
+        )
 
 
 def _function(case: Case, given: set[str], place: str) -> None:

@@ -58,6 +58,7 @@ def load_task(folder: Path | str, *, builtin: bool = False) -> Task:
         path=path,
         builtin=builtin,
         cpu_s=manifest.cpu_s or CPU_S,
+        checks=manifest.checks,
     )
 
 
@@ -146,7 +147,10 @@ def _task_folders(path: Path) -> list[Path]:
 
 def _references(path: Path, files: tuple[str, ...], manifest: Manifest, cases: set[str]) -> None:
     place = path / "task.toml"
-    for key, relative in (("gold", manifest.gold), *(("mutant.file", m.file) for m in manifest.mutant)):
+    named = [("gold", manifest.gold), *(("mutant.file", m.file) for m in manifest.mutant)]
+    if manifest.checks is not None:
+        named.append(("checks", manifest.checks))
+    for key, relative in named:
         if inside(path, relative) not in files:
             raise TaskError(
                 f"{place}: expected {key} to name a file of the folder, found {relative!a}; add that file"

@@ -45,6 +45,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     language: Language | None = None
     entry: str | None = None
     cpu_s: float | None = None
+    checks: str | None = None
     mutant: list[Mutant] = []
 
 
@@ -95,7 +96,11 @@ def _fits_judge(made: Manifest, place: Path) -> None:
         )
     if not runs and made.language is not None:
         raise TaskError(f"{place}: expected no language beside {judge}, which runs no program; remove it")
-    if made.judge == "function":
+    if (made.checks is not None) != (made.judge == "checks"):
+        expected = "checks, a Python file of the folder," if made.judge == "checks" else "no checks"
+        found = "none" if made.checks is None else shown(made.checks)
+        raise TaskError(f"{place}: expected {expected} beside {judge}, found {found}; correct it")
+    if made.judge in ("function", "checks"):
         if made.entry is None or not IDENTIFIER.fullmatch(made.entry):
             found = "none" if made.entry is None else shown(made.entry)
             raise TaskError(f"{place}: expected entry, the name of the function, found {found}; name it")

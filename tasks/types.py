@@ -13,8 +13,9 @@ import msgspec
 Kind = Literal["code", "prose", "exact"]
 """What sort of text an answer is; acceptance and speed are reported by kind."""
 
-Judge = Literal["function", "program", "constraints"]
-"""How an answer is judged: a function called case by case, a program fed on stdin, or checked constraints."""
+Judge = Literal["function", "program", "constraints", "checks"]
+"""How an answer is judged: a function called case by case, a program fed on stdin, checked constraints, or a function
+handed to checks that somebody wrote (a data set's own), which run in a sandbox of their own."""
 
 Language = Literal["python", "lua", "javascript"]
 
@@ -35,7 +36,8 @@ class Case(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
 
     Function judge: `args` and one of `returns` (compared exactly, by type and value) or `raises` (the name of
     the exception's type). Program judge: `stdin` and `stdout` (bytes as UTF-8, compared exactly). Constraints
-    judge: `constraint` names one of `tasks.folder.CONSTRAINTS` and the rest are its numbers.
+    judge: `constraint` names one of `tasks.constraints_spec.CONSTRAINTS` and the rest are its numbers. Checks judge:
+    `check` names a function of the task's checks file, which is called with the answer's function.
     """
 
     name: str
@@ -52,6 +54,7 @@ class Case(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     max_repeats: int | None = None
     start: int | None = None
     stop: int | None = None
+    check: str | None = None
 
 
 class Mutant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -89,3 +92,5 @@ class Task(msgspec.Struct, frozen=True):
     builtin: bool
     cpu_s: float = 1.0
     """Seconds of CPU time that one call of the program may take (one case in program mode)."""
+    checks: str | None = None
+    """File of the checks in the folder, where the judge is checks."""

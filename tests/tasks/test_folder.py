@@ -47,6 +47,7 @@ text = "Implement double(x)."
 CASES = '{"name": "zero", "args": [0], "returns": 0}\n{"name": "two", "args": [2], "returns": 4}\n'
 CONSTRAINTS = TASK.replace("function", "constraints").replace('kind = "code"', 'kind = "prose"')
 CONSTRAINTS = CONSTRAINTS.replace('language = "python"\nentry = "double"\n', "")
+CHECKS = TASK.replace('"function"', '"checks"\nchecks = "gold/solution.py"')
 PROGRAM = TASK.replace('"function"', '"program"').replace('entry = "double"\n', "")
 
 
@@ -89,6 +90,16 @@ def test_null_is_something_to_return(tmp_path: Path) -> None:
     assert task.cases[0].returns is None
 
 
+def test_checks_that_are_not_there(tmp_path: Path) -> None:
+    task = CHECKS.replace('checks = "gold/solution.py"', 'checks = "no.py"')
+    refused(write(tmp_path / "t", task, cases='{"name": "two", "check": "check_two"}\n'), "checks", "no.py")
+
+
+def test_checks_of_a_data_set(tmp_path: Path) -> None:
+    task = load_task(write(tmp_path / "t", CHECKS, cases='{"name": "two", "check": "check_two"}\n'))
+    assert (task.judge, task.checks, task.cases[0].check) == ("checks", "gold/solution.py", "check_two")
+
+
 def test_the_builtin_tasks_load() -> None:
     tasks = builtin_tasks()
     assert {"csv", "iso8601", "prose", "count"} <= {t.name for t in tasks}
@@ -108,6 +119,8 @@ def test_the_builtin_tasks_load() -> None:
         ('fails = ["two"]', 'fails = ["three"]', ("'three'", "two, zero")),
         ('fails = ["two"]', "fails = []", ("mutants/same.py", "[]")),
         ('kind = "code"', 'kind = "prose"', ('kind = "code"', "prose")),
+        ('"function"', '"checks"', ("checks", "found none")),
+        ('"function"', '"function"\nchecks = "gold/solution.py"', ("no checks",)),
         ('kind = "code"', 'kind = "code"\ncpu_s = 0', ("0.1 to 60 seconds", "found 0.0")),
         ('kind = "code"', 'kind = "code"\ncpu_s = nan', ("not finite",)),
         ('kind = "code"', 'kind = "poem"', ("'poem'", "$.kind")),
@@ -179,6 +192,9 @@ def test_a_wrong_prompt_is_refused(good: Path, prompts: str, parts: tuple[str, .
         (TASK, '{"name": "Two!", "args": [1], "returns": 1}', ("a-z",)),
         (PROGRAM, '{"name": "two", "stdin": "1"}', ("both stdin and stdout",)),
         (PROGRAM, '{"name": "two", "stdin": "1", "stdout": "2", "args": []}', ("found args",)),
+        (CHECKS, '{"name": "two"}', ("check", "found none")),
+        (CHECKS, '{"name": "two", "check": "a.b"}', ("check", "a.b")),
+        (CHECKS, '{"name": "two", "check": "two", "args": []}', ("found args",)),
         (CONSTRAINTS, '{"name": "two"}', ("words, recurs, no_loop, ends, counts",)),
         (CONSTRAINTS, '{"name": "two", "constraint": "words", "min": 1}', ("min and max", "found min")),
         (CONSTRAINTS, '{"name": "two", "constraint": "words", "min": 3, "max": 1}', ("3 and 1",)),
@@ -226,7 +242,7 @@ def test_a_link_out_of_the_folder_is_refused_but_one_inside_is_not(good: Path, t
 
 def test_a_link_to_a_folder_and_to_itself_are_refused(good: Path) -> None:
     (good / "loop").symlink_to(good)
-    refused(good, "loop", "link")
+    refused(good, "loop", "found a link to one")
     (good / "loop").unlink()
     (good / "self").symlink_to("self")
     refused(good, "self")
@@ -255,7 +271,7 @@ def test_the_digest_covers_every_file_and_its_name(good: Path) -> None:
     changed = load_task(good).digest
     (good / "note.txt").write_text("x")
     added = load_task(good).digest
-    (good / "note.txt").rename(good / "gold/note.txt")
+    (good / "note.txt").rename(good / "note.tyt")
     assert len({before, changed, added, load_task(good).digest}) == 4
 
 
