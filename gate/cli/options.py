@@ -62,9 +62,20 @@ policy_option: Decorator = click.option(
     help="A gate.toml, laid over the default policy (see `gate policy`).",
 )
 quiet_option: Decorator = click.option("--quiet", "-q", is_flag=True, help="No progress, only the verdict.")
+
+
+def _known_sandbox(ctx: click.Context, param: click.Parameter, name: str | None) -> str | None:
+    from sandbox.choose import BACKENDS
+
+    if name is not None and name not in BACKENDS:
+        raise click.BadParameter(f"expected one of {', '.join(BACKENDS)}, found {name!r}", ctx, param)
+    return name
+
+
 sandbox_option: Decorator = click.option(
     "--sandbox",
     "sandbox_name",
     metavar="NAME",
+    callback=_known_sandbox,
     help="Sandbox backend (default: the first that passes its self-test).",
 )
