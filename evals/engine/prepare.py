@@ -101,9 +101,10 @@ def prepare(
         what="device", model=str(model.path), graph=graph, device=device, properties=dict(properties or {})
     )
     with ThreadPoolExecutor(2) as pool:
-        rendering = pool.submit(_child, render, _Rendered, timeout_s)
+        rendering = pool.submit(_child, render, _Rendered, timeout_s) if texts else None
         asking = pool.submit(_child, ask, _Device, timeout_s)
-        facts, rendered = asking.result(), rendering.result()
+        facts = asking.result()
+        rendered = rendering.result() if rendering else _Rendered(())
     return Prepared(
         rendered=rendered.texts, in_force=facts.in_force, device_name=facts.name, versions=engine_versions()
     )
