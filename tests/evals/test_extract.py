@@ -77,6 +77,7 @@ def test_the_table_of_the_field(case: dict[str, Any], with_entry: bool) -> None:
             f"1. Do:\n   ```python\n   {F.replace(chr(10), chr(10) + '   ', 1)}```\nNow:\n```python\nf(1)\n```\n",
             F,
         ),
+        ("1. Sketch:\n   ```python\n   # f\n```\nNow:\n" + FENCED, F),
         (F, F),
         (f"\n\n{F}\n", F),
     ],

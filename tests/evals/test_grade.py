@@ -347,6 +347,7 @@ def test_alone_means_that_nothing_else_runs() -> None:
 
     def work(alone: bool) -> None:
         for _ in range(50):
+            threading.Event().wait(0.0005)
             with turns.shared():
                 if alone:
                     with turns.alone():
