@@ -21,11 +21,12 @@ def arrow_type(kind: Any) -> pa.DataType:
 
 
 def arrow_value(value: Any) -> Any:
-    """A record as `pyarrow` takes it for `arrow_type` of its type."""
+    """A record as `pyarrow` takes it for `arrow_type` of its type (whose tuples hold one type each)."""
     if isinstance(value, msgspec.Struct):
         return {name: arrow_value(getattr(value, name)) for name in value.__struct_fields__}
     if isinstance(value, (tuple, list)):
-        return [arrow_value(v) for v in value]
+        plain = not value or isinstance(value[0], (int, float, str))  # thousands of token ids: not one by one
+        return value if plain else [arrow_value(v) for v in value]
     if isinstance(value, dict):
         return [{"key": k, "value": arrow_value(v)} for k, v in value.items()]
     return value
