@@ -119,6 +119,11 @@ def load_policy(path: Path | None, tasks: Collection[str] | None = None) -> Poli
 
 def _read(path: Path) -> dict[str, Any]:
     try:
+        if path.exists() and not path.is_dir() and not path.is_file():
+            raise PolicyError(
+                f"expected a policy file (TOML) at {path}, found something that is no regular file. "
+                "Write the policy to a file and give its path."
+            )
         with path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)
     except OSError as error:

@@ -36,7 +36,8 @@ STOP, CONTROL = 2, 3
 NOW = dt.datetime(2026, 11, 30, 12, tzinfo=dt.UTC)
 TEXT = (
     "def parse(text):\n    rows, field = [], ''\n    for mark in text:\n        if mark == ',':\n"
-    "            rows.append(field)\n            field = ''\n        else:\n            field += mark\n    return rows\n"
+    "            rows.append(field)\n            field = ''\n        else:\n            field += mark\n"
+    "    return rows\n"
 )
 
 

@@ -8,7 +8,6 @@ import pytest
 
 from evals.types import CaseGrade, Failure, RunEnd, SandboxReport
 
-
 LOOP = "so it is and " * 30
 
 
