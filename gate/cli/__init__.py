@@ -13,10 +13,14 @@ import click
 
 COMMANDS = {
     "check": ("gate.cli.check", "Decode, compare, grade, and say whether the head may be served."),
+    "verify": ("gate.cli.verify", "Hold a model directory against an attestation, before it is deployed."),
     "grade": ("gate.cli.grade", "Grade and decide a run again, without decoding."),
-    "report": ("gate.cli.report", "Write a run's report again, without decoding."),
-    "policy": ("gate.cli.policy", "Print the default policy."),
-    "tasks": ("gate.cli.tasks", "Check task folders."),
+    "report": ("gate.cli.report", "Write a run's verdict and report again, without decoding."),
+    "compare": ("gate.cli.compare", "Say what moved between two runs."),
+    "export-run": ("gate.cli.export_run", "Write a run as one parquet table."),
+    "runs": ("gate.cli.runs", "List run directories, and prune old ones."),
+    "tasks": ("gate.cli.tasks", "List, check and import task folders."),
+    "policy": ("gate.cli.policy", "Print the default policy, or check one."),
 }
 
 

@@ -11,7 +11,9 @@ from gate.conclude import Concluded
 from gate.verdict import encode_verdict, exit_code
 
 
-def conclude_and_write(run: Path, policy: Path | None, *, allow_limits: bool, quiet: bool) -> int:
+def conclude_and_write(
+    run: Path, policy: Path | None, *, allow_limits: bool, quiet: bool, sign_with: bytes | None = None
+) -> int:
     """Decide a run that is there, by its own policy unless another is given, and write what is shown of it."""
     from gate.conclude import conclude
     from gate.policy import load_policy
@@ -21,11 +23,14 @@ def conclude_and_write(run: Path, policy: Path | None, *, allow_limits: bool, qu
     return write_outputs(concluded, used.read_text(encoding="utf-8"), allow_limits=allow_limits, quiet=quiet)
 
 
-def write_outputs(concluded: Concluded, policy_text: str, *, allow_limits: bool, quiet: bool) -> int:
+def write_outputs(
+    concluded: Concluded, policy_text: str, *, allow_limits: bool, quiet: bool, sign_with: bytes | None = None
+) -> int:
     """Write the files, print the verdict, return the exit code (DESIGN.md: 0, 1 or 3).
 
     A file that can't be written is said on stderr and makes the exit code 3: what a deploy step would read isn't there.
     """
+    from gate.attestation import AttestationError, write_attestations
     from reports.build import build_view
     from reports.html import render
     from reports.terminal import console, print_verdict
@@ -35,6 +40,10 @@ def write_outputs(concluded: Concluded, policy_text: str, *, allow_limits: bool,
     report = run / "report.html"
     try:
         write_file(run / "verdict.json", encode_verdict(verdict))
+        try:
+            write_attestations(run, verdict, records.manifest, private_key=sign_with)
+        except AttestationError as e:
+            click.echo(f"gate: no attestation: {e}", err=True)
         view = build_view(
             verdict,
             records.manifest,

@@ -55,3 +55,44 @@ def check(folder: Path | None, sandbox_name: str | None) -> int:
                 f"{task.name}: gold passes {len(task.cases)} cases, {len(task.mutants)} mutants fail as they should"
             )
     return 1 if errors else 0
+
+
+@command.command("import")
+@click.argument("source")
+@click.option(
+    "--out", required=True, type=click.Path(path_type=Path), metavar="DIR", help="A folder to be made."
+)
+@click.option("--split", default="test", show_default=True, help="Split of a hub data set.")
+@click.option("--config", metavar="NAME", help="Configuration of a hub data set.")
+@click.option("--revision", metavar="REV", help="Revision of a hub data set.")
+@click.option("--limit", type=click.IntRange(1), metavar="N", help="At most N tasks.")
+@click.option("--max-new-tokens", type=click.IntRange(1, 1 << 20), default=512, show_default=True)
+def import_(
+    source: str,
+    out: Path,
+    split: str,
+    config: str | None,
+    revision: str | None,
+    limit: int | None,
+    max_new_tokens: int,
+) -> int:
+    """Make task folders of HumanEval- or MBPP-shaped rows.
+
+    SOURCE is a hub id, or a local .jsonl, .jsonl.gz or .parquet file. Their checks run in a sandbox of their own.
+    Needs the extra `data`: pip install 'mtp-gate[data]'.
+    """
+    from evals.task_import import import_tasks
+
+    made = import_tasks(
+        source,
+        out,
+        split=split,
+        config=config,
+        revision=revision,
+        limit=limit,
+        max_new_tokens=max_new_tokens,
+    )
+    for skipped in made.skipped:
+        click.echo(f"row {skipped.row} left out: {skipped.reason}", err=True)
+    click.echo(f"{made.out}: {len(made.names)} tasks; use them with --tasks {made.out}")
+    return 0
