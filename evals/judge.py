@@ -79,9 +79,8 @@ def _grade_call(task: Task, case: Case, result: CallResult) -> CaseGrade:
         right = not wants_error and equal(case.returns, result.value, task.language)
         return CaseGrade(case.name, "pass" if right else "fail", show(result.value), expected)
     if result.outcome is CallOutcome.RAISED:
-        if (
-            result.detail
-        ):  # raised while loading, or returned what can't be sent: the call itself raised nothing
+        # with a detail: raised while loading, or returned what can't be sent; the call itself raised nothing
+        if result.detail:
             outcome = "crash" if result.detail.endswith("while loading the program") else "fail"
             return CaseGrade(case.name, outcome, cut(result.detail), expected)
         if case.raises is not None and _is_a(result.error, case.raises):
