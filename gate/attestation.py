@@ -145,7 +145,7 @@ def write_attestations(
     A summary of an earlier verdict that no longer holds is removed. Raises AttestationError, gate.signing.SigningError.
     """
     verdict_json = (run_dir / "verdict.json").read_bytes()
-    if msgspec.json.decode(verdict_json, type=Verdict) != verdict:
+    if msgspec.json.encode(msgspec.json.decode(verdict_json, type=Verdict)) != msgspec.json.encode(verdict):
         raise AttestationError(
             f"{run_dir / 'verdict.json'}: expected the verdict that is to be attested, found another"
         )

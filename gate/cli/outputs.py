@@ -62,7 +62,10 @@ def write_outputs(
             f"gate: could not write to {run}: {e.strerror or e}; the verdict below is not on disk", err=True
         )
         code = 3
-    print_verdict(verdict, console(quiet=quiet), report=str(report))
+    if quiet:
+        click.echo(f"{verdict.decision}: {verdict.sentence}")
+    else:
+        print_verdict(verdict, console(), report=str(report))
     return code
 
 
