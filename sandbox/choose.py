@@ -11,7 +11,17 @@ def _bubblewrap() -> Sandbox:
     return Bubblewrap()
 
 
-BACKENDS: dict[str, Callable[[], Sandbox]] = {"bubblewrap": _bubblewrap}
+def _docker() -> Sandbox:
+    try:
+        from sandbox.docker_backend import DockerSandbox
+    except ImportError as error:
+        raise SandboxUnavailable(
+            f"docker: {error}; install it with `pip install 'mtp-gate[docker]'`"
+        ) from error
+    return DockerSandbox()
+
+
+BACKENDS: dict[str, Callable[[], Sandbox]] = {"bubblewrap": _bubblewrap, "docker": _docker}
 
 
 def failures(probes: Sequence[Probe]) -> str:

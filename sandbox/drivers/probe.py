@@ -142,7 +142,7 @@ def facts(port: str, *secrets: str) -> None:
         "refused": refused_calls(),
         "connects": connects(int(port)),
         "writable": writable(outside),
-        "readable": readable([*secrets, "/etc/shadow", "/proc/1/environ", "/dev/mem", "/proc/kcore"]),
+        "readable": readable([*secrets, "/etc/shadow", "/dev/mem", "/proc/kcore"]),
         "one_file": fill("/tmp/one%d", 1, 64 * MEGABYTE),
         "all_files": fill("/tmp/many%d", 64, MEGABYTE),
         "processes_seen": sum(entry.isdigit() for entry in os.listdir("/proc")),
