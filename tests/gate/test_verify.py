@@ -432,3 +432,20 @@ def test_options_lie_over_the_file() -> None:
     assert merged == Served(k=3, device="CPU", versions={"openvino": "2", "openvino-genai": "1"})
     with pytest.raises(ServedError, match="given twice"):
         merge(Served(kv_cache_precision="u8"), Served(properties={"KV_CACHE_PRECISION": "f16"}))
+
+
+# Statements of earlier versions, kept as they were written: old verdicts stay readable.
+@pytest.mark.parametrize("signed", [False, True])
+def test_a_statement_of_the_first_version_still_verifies(repo: Path, signed: bool) -> None:
+    old = repo / "tests" / "fixtures" / "attestation-1"
+    key = (old / "key.pub").read_bytes() if signed else None
+    statement = old / ("signed.json" if signed else ATTESTATION)
+
+    def code(**options: Any) -> int:
+        return verify(
+            old / "model", statement, now=NOW, public_key=key, allow_limits=True, **options
+        ).exit_code
+
+    assert code(served=Served(k=1, depth=4096, kv_cache_precision="f16")) == 0
+    assert code(served=Served(k=1, depth=5000)) == 1
+    assert code(served=Served(k=3)) == 1
