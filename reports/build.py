@@ -59,6 +59,7 @@ def build_view(
             Reason(finding, builder.anchors.nearest(finding.task, finding.prompt, finding.arm))
             for finding in clean.findings
         ),
+        margins=tuple(facts.margins.values()),
         answers=count,
         planned=sum(
             len(prompts) * manifest.repeats.get(arm.name, 1)
@@ -128,6 +129,11 @@ class _Builder:
             builtin=bool(task and task.builtin),
             verdicts=verdicts,
             arms=self._summaries(verdicts),
+            speeds=tuple(
+                spread
+                for arm in self._manifest.arms
+                if (spread := self._variants.spread(name, arm.name)) is not None
+            ),
             cases=self._cases(name, task, prompts),
             prompts=tuple(self._prompt(name, prompt, texts.get(prompt, "")) for prompt in prompts),
         )

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from statistics import median, quantiles
 
 import msgspec
 
+from evals.speed import decode_rate
 from evals.types import Answer, Comparison, Grade, Margin
 from reports import redact as redacted
 from reports.excerpts import Shelf
 from reports.private import scrubbed
-from reports.view import Side
+from reports.view import Side, Spread
 
 VALUE_LIMIT = 2_000
 """Characters of an observed or expected value, or of an error's message, that a report shows."""
@@ -78,6 +80,7 @@ class Variant:
             failure = msgspec.structs.replace(failure, message=message)
         self.text = text
         self.tokens = len(first.ids)
+        self.rate = decode_rate(first)
         self.first = msgspec.structs.replace(first, ids=(), steps=(), text="", streamed=None, failure=failure)
         self.members: list[tuple[str, int]] = []
         self.probed: list[str] = []
@@ -100,7 +103,6 @@ class Variant:
         """The variant as it is shown; its grade is that of the first member that has one."""
         first = self.first
         keys = [(arm, first.task, first.prompt, repeat) for arm, repeat in self.members]
-        seconds = first.decode_s
         return Side(
             who=self.who(),
             arms=self.arms(),
@@ -109,7 +111,7 @@ class Variant:
             finish=first.finish,
             accepted=first.accepted,
             drafted=first.drafted,
-            tokens_per_s=(self.tokens - 1) / seconds if seconds and self.tokens > 1 else None,
+            tokens_per_s=self.rate,
             failure=first.failure,
             grade=next((facts.grades[key] for key in keys if key in facts.grades), None),
         )
@@ -121,6 +123,7 @@ class Variants:
     def __init__(self, base: str, facts: Facts, shelf: Shelf, *, redact: bool) -> None:
         self._base, self._facts, self._shelf, self._redact = base, facts, shelf, redact
         self._by_prompt: dict[tuple[str, str], dict[bytes, Variant]] = {}
+        self._rates: dict[tuple[str, str], list[float]] = {}
 
     def add(self, answer: Answer) -> None:
         """Take note of one answer; its ids and, past the shelf's bound, its text are not kept."""
@@ -130,11 +133,22 @@ class Variants:
             weight = 1 if answer.arm == self._base else 2
             text = self._shelf.put(answer.text, self._facts.first_divergence(answer), weight)
             variants[mark] = Variant(answer, text, self._redact)
+        rate = decode_rate(answer)
+        if rate is not None and answer.probe is None:
+            self._rates.setdefault((answer.task, answer.arm), []).append(rate)
         variant = variants[mark]
         if answer.probe is None:
             variant.members.append((answer.arm, answer.repeat))
         else:
             variant.probed.append(f"{answer.arm}, {_PROBES[answer.probe]}")
+
+    def spread(self, task: str, arm: str) -> Spread | None:
+        """How fast an arm was on a task, None where that wasn't measured."""
+        rates = self._rates.get((task, arm))
+        if not rates:
+            return None
+        low, _, high = quantiles(rates, n=4) if len(rates) >= 4 else (None, None, None)
+        return Spread(arm, len(rates), low, median(rates), high)
 
     def of(self, task: str, prompt: str) -> list[Variant]:
         return list(self._by_prompt.get((task, prompt), {}).values())

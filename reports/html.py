@@ -11,6 +11,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from reports import words
+from reports.charts import charts
 from reports.contrast import contrast, faults
 from reports.sidebyside import blocks
 from reports.view import Pair, PromptView, View
@@ -26,8 +27,8 @@ LISTED_REASONS = 6
 """Deciding findings that stand with the verdict; the others are in the list of findings."""
 
 
-def render(view: View) -> str:
-    """The whole page. Write it as UTF-8. Its size is bounded by the view's excerpts."""
+def render(view: View, *, with_charts: bool = True) -> str:
+    """The whole page, bounded in size by the view's excerpts; write it as UTF-8. Charts cost matplotlib's import."""
     style, script = _source("style.css"), _source("script.js")
     policy = (
         f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; img-src data:; "
@@ -44,6 +45,7 @@ def render(view: View) -> str:
             script=Markup(script),  # noqa: S704
             policy=policy,
             opened=_opened(view),
+            charts=charts(view) if with_charts else [],
         )
     )
 

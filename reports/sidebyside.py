@@ -73,7 +73,7 @@ def blocks(base: Excerpt, other: Excerpt, divergence: Divergence | None = None) 
     sides = [
         _Text(text, _mark(text, at, shared, token)) for text, token in zip((left, right), tokens, strict=True)
     ]
-    return list(_rows(sides[0], sides[1], left.count("\n", 0, at)))
+    return list(_rows(sides[0], sides[1], left.count("\n", 0, at), goes_on=at in (len(left), len(right))))
 
 
 def _shared(a: str, b: str) -> int:
@@ -97,12 +97,12 @@ def _mark(text: str, at: int, shared: int, token: str) -> tuple[int, int]:
     return at, min(at + 1, len(text))
 
 
-def _rows(left: _Text, right: _Text, same: int) -> Iterator[Block]:
-    """`same` lines are equal at the top; the rest is aligned."""
+def _rows(left: _Text, right: _Text, same: int, *, goes_on: bool) -> Iterator[Block]:
+    """`same` lines are equal at the top; the rest is aligned, unless one side only `goes_on` where the other ends."""
     yield from _equal(left, right, (0, same), 0, top=True, bottom=False)
     a, b = left.lines[same:], right.lines[same:]
     codes: list[tuple[str, int, int, int, int]] = [("replace", 0, len(a), 0, len(b))]
-    if len(a) <= MOST_LINES and len(b) <= MOST_LINES:
+    if not goes_on and len(a) <= MOST_LINES and len(b) <= MOST_LINES:
         codes = list(SequenceMatcher(None, a, b, autojunk=False).get_opcodes())
     for code, a0, a1, b0, b1 in codes:
         if code == "equal":

@@ -94,7 +94,7 @@ def print_verdict(verdict: Verdict, console: Console, *, report: str | None = No
         console.print(table(verdict), width=min(console.width, WIDTH))
         console.print()
     decision = Text(words.DECISIONS[verdict.decision] + ".", style=f"bold {_STYLES[verdict.decision]}")
-    console.print(Text.assemble(decision, " ", one_line(verdict.sentence, 600)))
+    console.print(Text.assemble(decision, " ", one_line(words.said(verdict), 600)))
     console.print(Text(one_line(verdict.what_to_do, 600)))
     if report is not None:
         console.print(Text(f"Report: {one_line(report, 400)}"), soft_wrap=True)

@@ -78,6 +78,19 @@ class CaseRow(msgspec.Struct, frozen=True):
     cells: tuple[CaseCell, ...]
 
 
+class Spread(msgspec.Struct, frozen=True):
+    """Decode throughput of one arm on one task, tokens per second after the first step, over its answers.
+
+    low, high: first and third quartile, None below four answers.
+    """
+
+    arm: str
+    answers: int
+    low: float | None
+    median: float
+    high: float | None
+
+
 class TaskView(msgspec.Struct, frozen=True):
     """One task: its verdicts (one per speculative arm), its cases, its prompts."""
 
@@ -90,6 +103,7 @@ class TaskView(msgspec.Struct, frozen=True):
     builtin: bool
     verdicts: tuple[TaskVerdict, ...]
     arms: tuple[ArmSummary, ...]
+    speeds: tuple[Spread, ...]
     cases: tuple[CaseRow, ...]
     prompts: tuple[PromptView, ...]
 
@@ -117,6 +131,7 @@ class View(msgspec.Struct, frozen=True):
     arms: tuple[Arm, ...]
     tasks: tuple[TaskView, ...]
     reasons: tuple[Reason, ...]
+    margins: tuple[Margin, ...]
     answers: int
     planned: int
     environment: Mapping[str, Any]

@@ -79,6 +79,8 @@ def one_line(text: str, limit: int = 200) -> str:
 
 def marked(text: str) -> Markup:
     """`text` escaped for HTML, each sign in a `<i class="c">` of its own that names the character."""
+    if not _INVISIBLE.search(text):
+        return escape(text)
     parts: list[Markup] = []
     end = 0
     for match in _INVISIBLE.finditer(text):

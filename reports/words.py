@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gate.types import ArmSummary, Decision, Score, TaskVerdict
+from gate.types import ArmSummary, Decision, Score, TaskVerdict, Verdict
 
 DASH = "\u2014"
 
@@ -30,6 +30,14 @@ SEVERITIES = {
     "waived": "waived",
     "note": "note",
 }
+
+
+def said(verdict: Verdict) -> str:
+    """The verdict's sentence without the decision at its front, which stands before it in larger letters."""
+    head, colon, rest = verdict.sentence.partition(": ")
+    if colon and rest and head.split()[0] == DECISIONS[verdict.decision].split(",")[0].split()[0]:
+        return rest[0].upper() + rest[1:]
+    return verdict.sentence
 
 
 def count(number: int | None) -> str:

@@ -175,7 +175,7 @@ def _answer(arm: str, task: str, prompt: str, text: str, repeat: int = 0, **more
         "max_new_tokens": 512,
         "ids": tuple(range(len(text) // 4)),
         "text": text,
-        "steps": (len(text) // 4,),
+        "steps": (1,) * (len(text) // 4),
         "finish": "stop",
         "ttft_s": 0.08,
         "decode_s": 2.0,

@@ -38,6 +38,7 @@ def test_both_sides_are_shown_whole(base: str, other: str) -> None:
 
 
 @given(LINES, LINES)
+@example("a", "a\na")
 def test_each_side_is_marked_once_or_said_to_end(base: str, other: str) -> None:
     rows = blocks(whole(base), whole(other))
     for side in ("left", "right"):
