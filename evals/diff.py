@@ -38,6 +38,7 @@ def compare(base: Answer, other: Answer, tokens: Tokens) -> Comparison:
     """Compare an arm's answer with the base arm's answer to the same prompt.
 
     A failed answer is never identical to anything. `realignment` is None where the ids are equal or an answer failed.
+    Where the ids are equal and the texts aren't, what was delivered isn't the decoded ids: `stream_matches` is False.
     Raises ValueError where the two don't answer the same prompt.
     """
     asked = (base.task, base.prompt, base.prompt_sha256)
@@ -61,7 +62,7 @@ def compare(base: Answer, other: Answer, tokens: Tokens) -> Comparison:
         tokens_after_stop=after_stop,
         over_budget=max(0, len(other.ids) - other.max_new_tokens),
         control_tokens=_places(body, tokens.control_ids),
-        stream_matches=_stream_matches(other),
+        stream_matches=False if whole and same_ids and not same_text else _stream_matches(other),
         repeated_4gram_share=repeated_ngram_share(other.ids),
         base_finish=base.finish,
         finish=other.finish,

@@ -65,7 +65,7 @@ def test_same_ids_with_another_text_are_not_identical():
     c = compare(answer(spell("abc")), answer(spell("abc"), text="abx"), Vocabulary())
     assert not c.identical
     assert c.divergence.token_index is None and c.divergence.byte_offset == 2
-    assert c.realignment is None
+    assert c.realignment is None and c.stream_matches is False
 
 
 def test_first_divergence_by_token_and_by_byte_with_both_contexts():
