@@ -180,10 +180,9 @@ def _age(claims: Claims, now: datetime, max_age: timedelta | None) -> list[Check
             Check(what="age", expected=f"a verdict made before {stamp}", found=claims.created, ok=False)
         )
     elif max_age is not None:
+        expected = f"a verdict made at most {max_age / timedelta(days=1):g} days before {stamp}"
         ok = now - created <= max_age
-        checks.append(
-            Check(what="age", expected=f"at most {max_age} before {stamp}", found=claims.created, ok=ok)
-        )
+        checks.append(Check(what="age", expected=expected, found=claims.created, ok=ok))
     return checks
 
 

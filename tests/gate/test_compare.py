@@ -291,15 +291,13 @@ def test_a_run_without_a_verdict_is_compared_without(
 
 def test_later_repeats_and_probes_are_not_mixed_in(lay_run: Callable[..., Path], tmp_path: Path) -> None:
     a, b = lay_run("a"), lay_run("b")
-    with (b / "answers.jsonl").open("ab") as f:
-        for changes in ({"repeat": 1}, {"probe": "state"}):
-            odd = answer("mtp@1", "csv", "w1", text="odd", accepted=0, **changes)
-            f.write(msgspec.json.encode(odd) + b"\n")
-    with (b / "grades.jsonl").open("ab") as f:
-        f.write(
-            msgspec.json.encode(msgspec.structs.replace(grade("mtp@1", "csv", "w1", one="fail"), repeat=1))
-            + b"\n"
-        )
+    odd = [
+        answer("mtp@1", "csv", "w1", text="odd", accepted=0, **c) for c in ({"repeat": 1}, {"probe": "state"})
+    ]
+    odd_grade = msgspec.structs.replace(grade("mtp@1", "csv", "w1", one="fail"), repeat=1)
+    for name, records in (("answers.jsonl", odd), ("grades.jsonl", [odd_grade])):
+        lines = b"".join(msgspec.json.encode(record) + b"\n" for record in records)
+        (b / name).write_bytes(lines + (b / name).read_bytes())
     moves = compare_runs(a, b)
     assert quiet(moves)
     assert {t.acceptance_after for t in moves.tasks if t.arm == "mtp@1"} == {0.8}
