@@ -226,6 +226,7 @@ def test_another_question_is_not_paired(
     moves = compare_runs(lay_run("a"), lay_run("b", change=change))
     assert [u for u in moves.unpaired if u.startswith(sentence)]
     assert {(t.task, t.arm): t.prompts for t in moves.tasks}["csv", "plain"] == 1
+    assert sorted(moves.speeds["plain"].by_prompt) == ["csv/w2", "prose/w1"]
 
 
 def test_a_task_with_other_files_is_not_paired(lay_run: Callable[..., Path]) -> None:
