@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
+from evals.power import prompts_to_call
 from gate.evidence import Evidence, RunEvidence
+from gate.policy import Policy
 from gate.speeds import speed_ratio
 from gate.types import Finding
 
 
-def caveats(run: RunEvidence, findings: Sequence[Finding]) -> tuple[str, ...]:
+def caveats(run: RunEvidence, policy: Policy, findings: Sequence[Finding]) -> tuple[str, ...]:
     """Sentences, the widest first."""
     items = run.evidence
     if not items:
@@ -46,12 +49,35 @@ def caveats(run: RunEvidence, findings: Sequence[Finding]) -> tuple[str, ...]:
         out.append("The speculative arm was decoded once a prompt, so whether it repeats itself isn't known.")
     if any(speed_ratio(item) is None for item in items):
         out.append("Decode throughput was not measured in every task, so worth is not known there.")
-    few = min(len(item.prompts) for item in items)
-    out.append(
-        f"From {few} prompts a task, a loss that strikes fewer than about one prompt in {max(1, few // 3)} "
-        "may have gone unseen."
-    )
+    out += _power(run, policy)
     return tuple(out)
+
+
+STRIKES = 0.1
+"""Share of prompts struck by the loss for which the tool says how many prompts are needed."""
+
+POWER = 0.9
+
+
+def _power(run: RunEvidence, policy: Policy) -> list[str]:
+    """Whether the prompts are enough to see a loss that strikes one prompt in ten, nine times in ten."""
+    thresholds = policy.thresholds
+    needed = {
+        # one losing prompt is enough where nothing may be lost
+        "no_worse": math.ceil(math.log(1 - POWER) / math.log(1 - STRIKES)),
+        "non_inferior": prompts_to_call(STRIKES, thresholds.worse_confidence, POWER),
+    }
+    needed["identical"] = needed["no_worse"]
+    out = []
+    for requirement, least in needed.items():
+        few = {i.task: len(i.prompts) for i in run.evidence if policy.requirement(i.task) == requirement}
+        short = [f"{task} {count}" for task, count in few.items() if count < least]
+        if short:
+            out.append(
+                f"A loss that strikes one prompt in ten is seen nine times in ten from {least} prompts a task on "
+                f"({requirement}); there were fewer ({', '.join(short)}): --variants makes more."
+            )
+    return out
 
 
 def _kv_u8(item: Evidence, run: RunEvidence) -> bool:

@@ -16,6 +16,7 @@ import msgspec
 
 from evals.loops import find_loop, repeated_ngram_share
 from evals.speed import decode_rate
+from evals.statistics import Judgement, PairedScore
 from evals.types import (
     Answer,
     Arm,
@@ -68,8 +69,8 @@ class AnswerFacts(msgspec.Struct, frozen=True):
 
     one_token: eight tokens or more, all the same (NaN logits look so). loops: its tail goes round until the budget
     ended it. repeated: share of repeated 4-grams. fingerprint: digest of ids and text. step_tokens: sum of the step
-    sizes. multi_token_steps: steps that delivered more than one token. drafts: acceptance in pieces, empty where the
-    runtime has no counters. rate: tokens per second after the first step.
+    sizes. multi_token_steps: steps that delivered more than one token. step_s: seconds per step after the first.
+    drafts: acceptance in pieces, empty where the runtime has no counters. rate: tokens per second after the first step.
     """
 
     arm: str
@@ -92,6 +93,7 @@ class AnswerFacts(msgspec.Struct, frozen=True):
     reported_tokens: int | None
     step_tokens: int | None
     multi_token_steps: int
+    step_s: float | None
     drafts: tuple[Drafts, ...]
     rate: float | None
     ttft_s: float | None
@@ -124,8 +126,25 @@ class ArmEvidence(msgspec.Struct, frozen=True):
         return {a.prompt: a for a in self.first()}
 
 
+class Scored(msgspec.Struct, frozen=True):
+    """What statistics say of the arm's score (`gate.scores`).
+
+    against_plain, against_control: paired by prompt; None without pairs, or without a sound control arm. judgement:
+    where the task's requirement is non-inferiority, corrected for the number of tests in the run. control_worse_p:
+    the p-value of "worse than the control arm", corrected likewise. prompts_needed: about how many prompts would settle
+    an inconclusive judgement; None where it is settled or no number would do.
+    """
+
+    against_plain: PairedScore | None
+    against_control: PairedScore | None
+    control: str | None
+    judgement: Judgement | None
+    control_worse_p: float | None
+    prompts_needed: int | None
+
+
 class Evidence(msgspec.Struct, frozen=True):
-    """All that bears on one task and one speculative arm."""
+    """All that bears on one task and one speculative arm. `scored` is filled in by the policy (`gate.scores`)."""
 
     task: str
     title: str
@@ -139,6 +158,7 @@ class Evidence(msgspec.Struct, frozen=True):
     controls: tuple[ArmEvidence, ...]
     margins: dict[str, Margin]
     sandbox: SandboxReport | None
+    scored: Scored | None = None
 
     @property
     def executes(self) -> bool:
@@ -307,11 +327,18 @@ def facts_of(answer: Answer, k: int) -> AnswerFacts:
         reported_tokens=answer.reported_tokens,
         step_tokens=sum(answer.steps) if answer.steps else None,
         multi_token_steps=sum(step > 1 for step in answer.steps),
+        step_s=_step_seconds(answer),
         drafts=_drafts(answer, k),
         rate=None if answer.failure else decode_rate(answer),
         ttft_s=answer.ttft_s,
         failure=answer.failure,
     )
+
+
+def _step_seconds(answer: Answer) -> float | None:
+    if answer.failure or not answer.decode_s or len(answer.steps) < 2:
+        return None
+    return answer.decode_s / (len(answer.steps) - 1)
 
 
 def _drafts(answer: Answer, k: int) -> tuple[Drafts, ...]:

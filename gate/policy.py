@@ -53,6 +53,7 @@ class Thresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     depth_spread: Factor
     non_inferiority_margin: OpenShare
     confidence: Annotated[float, msgspec.Meta(ge=0.5, lt=1)]
+    worse_confidence: Annotated[float, msgspec.Meta(ge=0.5, lt=1)]
 
 
 class Requirements(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from gate.acceptance import acceptance
-from gate.cases import CasePairs
+from gate.cases import CasePairs, judged
 from gate.evidence import Evidence, RunEvidence
 from gate.rules.base import percent
 from gate.rules.registry import ADVICE
@@ -38,13 +38,23 @@ def task_sentence(
     identical = sum(c.identical for c in item.spec.comparisons.values())
     parts = [
         f"{identical} of {len(item.prompts)} answers byte-identical to plain",
-        f"{pairs.passed_arm} of {pairs.pairs} cases pass ({pairs.passed_plain} with plain)",
+        f"{pairs.passed_arm} of {pairs.pairs} cases pass ({pairs.passed_plain} with plain{_control(item)})",
     ]
     total = acceptance(item.spec.first())
     if total.drafted and total.accepted is not None:
         parts.append(f"acceptance {percent(total.accepted, total.drafted)}")
     limits = f" {first.message}." if decision == "serve_with_limits" and first else ""
     return f"{place} {SAYS[decision]}: {', '.join(parts)}.{limits}"
+
+
+def _control(item: Evidence) -> str:
+    """The control arm's score, where it can be read on the same prompts."""
+    if item.scored is None or item.scored.control is None:
+        return ""
+    control = next(c for c in item.controls if c.arm.name == item.scored.control)
+    if not all(judged(control.grades.get(p), item.cases) for p in item.prompts):
+        return ""
+    return f", {sum(control.grades[p].passed for p in item.prompts)} with {control.arm.name}"
 
 
 def whole_sentence(decision: Decision, tasks: Sequence[TaskVerdict], reasons: Sequence[str]) -> str:

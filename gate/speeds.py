@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from statistics import median
+from typing import Any
 
 from gate.evidence import AnswerFacts, Evidence
 
@@ -28,3 +29,50 @@ def speed_ratio(evidence: Evidence) -> float | None:
     """Median over prompts of the ratio, None where no prompt has both."""
     found = ratios(evidence)
     return median(found.values()) if found else None
+
+
+FEWEST = 5
+"""Prompts below which no interval is given."""
+
+
+def interval(found: Iterable[float], confidence: float) -> tuple[float, float] | None:
+    """Bootstrap interval (percentile, seeded) of the median over prompts; None below FEWEST of them."""
+    values = list(found)
+    if len(values) < FEWEST:
+        return None
+    import numpy as np
+    from scipy.stats import bootstrap
+
+    bounds = bootstrap(
+        (np.asarray(values),),
+        np.median,
+        confidence_level=confidence,
+        n_resamples=1999,
+        method="percentile",
+        rng=np.random.default_rng(0),
+    ).confidence_interval
+    return float(bounds.low), float(bounds.high)
+
+
+def step_cost(evidence: Evidence) -> float | None:
+    """Seconds of one step of the arm (drafting, and verifying K + 1 tokens) by those of plain's step of width 1, median
+    over prompts. The head pays where a step delivers more tokens than this."""
+    plain = {a.prompt: a.step_s for a in evidence.plain.first() if a.step_s}
+    found = [a.step_s / plain[a.prompt] for a in evidence.spec.first() if a.step_s and a.prompt in plain]
+    return median(found) if found else None
+
+
+def speed_facts(evidence: Evidence, confidence: float) -> dict[str, Any]:
+    """Ratio, its interval, prompts and step cost, for the verdict's statistics; empty where nothing was measured."""
+    found = ratios(evidence)
+    if not found:
+        return {}
+    bounds = interval(found.values(), confidence)
+    return {
+        "ratio": median(found.values()),
+        "low": bounds[0] if bounds else None,
+        "high": bounds[1] if bounds else None,
+        "prompts": len(found),
+        "confidence": confidence,
+        "step_cost": step_cost(evidence),
+    }

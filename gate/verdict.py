@@ -11,6 +11,7 @@ import datetime as dt
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from statistics import median
+from typing import Any
 
 import msgspec
 
@@ -21,8 +22,9 @@ from gate.evidence import Evidence, RunEvidence
 from gate.policy import Policy, Waiver
 from gate.rules.base import Basis
 from gate.rules.registry import ORDER, RUN_RULES, SEVERITY_OF, TASK_RULES
+from gate.scores import with_scores
 from gate.sentences import task_sentence, what_to_do, whole_sentence
-from gate.speeds import ratios, speed_ratio
+from gate.speeds import ratios, speed_facts, speed_ratio
 from gate.summary import summarise
 from gate.types import Decision, Finding, Severity, TaskVerdict, Verdict
 from gate.waivers import apply_waivers, waiver_findings
@@ -48,6 +50,7 @@ RANK: dict[Decision, int] = {"serve": 0, "serve_with_limits": 1, "inconclusive":
 
 def decide(run: RunEvidence, policy: Policy, *, now: dt.datetime | None = None) -> Verdict:
     """Judge a run by a policy. now: when it is judged, for the verdict's date and the waivers' last days (UTC)."""
+    run = with_scores(run, policy)
     now = (now or dt.datetime.now(dt.UTC)).astimezone(dt.UTC)
     of_run = [found for rule in RUN_RULES for found in _by_policy(rule.check(run, policy), policy)]
     void = frozenset(f.code for f in of_run if f.severity == "unreadable" and f.code in UNDERMINES)
@@ -93,7 +96,7 @@ def decide(run: RunEvidence, policy: Policy, *, now: dt.datetime | None = None) 
         findings=_once([*general, *listed]),
         sandbox=msgspec.to_builtins(run.sandbox) if run.sandbox else {},
         environment=run.manifest.environment,
-        caveats=caveats(run, listed),
+        caveats=caveats(run, policy, listed),
     )
 
 
@@ -190,7 +193,17 @@ def _task_verdict(
         arms=summarise(item),
         speed_ratio=speed_ratio(item),
         limits=limits,
+        statistics=_statistics(item, policy),
     )
+
+
+def _statistics(item: Evidence, policy: Policy) -> dict[str, Any]:
+    """The paired score against plain and control, what it allows to say, and the speed with its interval."""
+    out: dict[str, Any] = {}
+    if item.scored is not None:
+        out = {key: value for key, value in msgspec.to_builtins(item.scored).items() if value is not None}
+    speed = speed_facts(item, policy.thresholds.confidence)
+    return {**out, "speed": speed} if speed else out
 
 
 def _whole(tasks: Sequence[TaskVerdict], general: Sequence[Finding]) -> Decision:

@@ -8,8 +8,8 @@ from itertools import combinations
 from gate.evidence import Evidence
 from gate.policy import Policy
 from gate.rules.base import TaskRule, finding
-from gate.rules.control_void import void
 from gate.types import Finding
+from gate.yardstick import void
 
 
 def check(evidence: Evidence, policy: Policy) -> Iterator[Finding]:

@@ -22,6 +22,7 @@ from gate.rules import (
     draft_leak,
     engine_crash,
     harness_unrepeatable,
+    inferior,
     model_changed,
     near_tie,
     new_crash,
@@ -44,6 +45,7 @@ from gate.rules import (
     state_leak,
     stream_mismatch,
     too_few_drafts,
+    too_few_pairs,
     unstable_start,
 )
 from gate.rules.base import RunRule, TaskRule
@@ -81,7 +83,9 @@ TASK_RULES: tuple[TaskRule, ...] = (
     new_crash.RULE,
     case_lost.RULE,
     constraint_lost.RULE,
+    inferior.RULE,
     score_worse_than_control.RULE,
+    too_few_pairs.RULE,
     plain_floor.RULE,
     slower_at_depth.RULE,
     case_swapped.RULE,

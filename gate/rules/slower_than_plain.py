@@ -3,27 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from statistics import median
 
 from gate.evidence import Evidence
 from gate.policy import Policy
 from gate.rules.base import TaskRule, finding
-from gate.speeds import ratios, speed_ratio
+from gate.speeds import interval, ratios
 from gate.types import Finding
 
 
 def check(evidence: Evidence, policy: Policy) -> Iterator[Finding]:
-    ratio = speed_ratio(evidence)
+    found = ratios(evidence)
     least = policy.thresholds.min_speed_ratio
-    if ratio is not None and ratio < least:
-        yield finding(
-            evidence,
-            RULE.code,
-            "note",
-            f"decodes at {ratio:.2f} times plain's rate (median over {len(ratios(evidence))} prompts); "
-            f"worth it from {least:.2f} on",
-            speed_ratio=ratio,
-            min_speed_ratio=least,
-        )
+    if not found or median(found.values()) >= least:
+        return
+    ratio = median(found.values())
+    bounds = interval(found.values(), policy.thresholds.confidence)
+    if bounds is not None and bounds[1] >= least:
+        return
+    within = f", {bounds[0]:.2f} to {bounds[1]:.2f}" if bounds else ""
+    yield finding(
+        evidence,
+        RULE.code,
+        "note",
+        f"decodes at {ratio:.2f} times plain's rate (median over {len(found)} prompts{within}); "
+        f"worth it from {least:.2f} on",
+        speed_ratio=ratio,
+        interval=list(bounds) if bounds else None,
+        min_speed_ratio=least,
+    )
 
 
 RULE = TaskRule(

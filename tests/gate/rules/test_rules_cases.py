@@ -77,7 +77,10 @@ def test_a_loss_that_the_control_arm_does_not_have_is_the_heads(scene):
     scene.add_arm("control@1", "control", 1, control_seed=1)
     scene.diverge("w2")
     scene.grade("w2", {"two": "fail"})
-    assert "11 cases pass, 12 with the control head" in scene.found("score-worse-than-control").message
+    assert (
+        "1 cases are lost and 0 gained against the control head (control@1)"
+        in scene.found("score-worse-than-control").message
+    )
     scene.grade("w2", {"two": "fail"}, arm="control@1")
     assert "score-worse-than-control" not in scene.codes()
 

@@ -197,7 +197,7 @@ def test_control_heads_that_differ_from_each_other_leak(scene):
 def test_a_control_head_that_accepts_is_void(scene):
     scene.add_arm("control@1", "control", 1, control_seed=1)
     scene.change_all(arm="control@1", accepted=5)
-    assert "acceptance 4.5 % (20/440), 2% or more" in scene.found("control-void").message
+    assert "acceptance 4.5 % (20/440), 2.0 % or more" in scene.found("control-void").message
     scene.change_all(arm="control@1", drafted=0, accepted=0)
     assert "drafted nothing (0/0)" in scene.found("control-void").message
 
