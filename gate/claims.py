@@ -168,6 +168,11 @@ def read_claims(raw: bytes) -> Claims:
     identities = [(arm.name, entries[name].digest.sha256) for name, arm in arms.items()]
     if _run_identity(claims, run, identities) != claims.manifest_identity:
         raise TamperedError("the run's identity isn't that of its arms, tasks, prompts and policy")
+    digests = {arm.target_digest for arm in claims.arms} | {
+        a.head_digest for a in claims.servable if a.head_digest
+    }
+    if digests != set(subjects.values()):
+        raise TamperedError("its subjects aren't the target and the heads of its arms")
     return claims
 
 

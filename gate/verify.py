@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -134,6 +135,17 @@ def _head_of(head_dir: Path) -> str | None:
         return None
 
 
+class _Task(msgspec.Struct, frozen=True):
+    """What a statement repeats of a task's verdict."""
+
+    task: str
+    arm: str
+    requirement: str
+    decision: Decision
+    reasons: tuple[str, ...]
+    limits: dict[str, Any] = {}
+
+
 class _Verdict(msgspec.Struct, frozen=True):
     """What a statement repeats of verdict.json."""
 
@@ -143,6 +155,7 @@ class _Verdict(msgspec.Struct, frozen=True):
     target_digest: str
     policy_digest: str
     manifest_identity: str
+    tasks: tuple[_Task, ...]
 
 
 def _verdict_checks(claims: Claims, path: Path) -> list[Check]:
@@ -154,11 +167,15 @@ def _verdict_checks(claims: Claims, path: Path) -> list[Check]:
         verdict = msgspec.json.decode(raw, type=_Verdict)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as e:
         raise AttestationError(f"{path}: expected a verdict, found something else: {e}") from e
+    tests = tuple(msgspec.convert(t, _Task, from_attributes=True) for t in claims.tests)
+    repeated = [("tests", verdict.tasks, tests)]
+    repeated += [
+        (n, getattr(verdict, n), getattr(claims, n)) for n in _Verdict.__struct_fields__ if n != "tasks"
+    ]
     return [same] + [
-        Check.equal(
-            f"verdict.json's {name}", expected=str(getattr(verdict, name)), found=str(getattr(claims, name))
-        )
-        for name in _Verdict.__struct_fields__
+        Check.equal(f"verdict.json's {name}", expected=str(theirs), found=str(ours))
+        for name, theirs, ours in repeated
+        if theirs != ours
     ]
 
 

@@ -12,6 +12,7 @@ import pytest
 from evals.digest import digest_model
 from evals.model_dir import inspect_model
 from evals.types import Arm, Manifest
+from gate.attestation import sha256, spell
 from gate.types import Decision, TaskVerdict, Verdict
 
 GRAPH = b'<?xml version="1.0"?>\n<net name="m"><layer><data offset="0" size="16" /></layer></net>\n'
@@ -125,3 +126,16 @@ def make_attested_run(tmp_path: Path) -> Callable[..., MadeRun]:
         return MadeRun(model, path, manifest, verdict)
 
     return make
+
+
+@pytest.fixture
+def reseal() -> Callable[[dict[str, Any]], bytes]:
+    """Give a changed statement a fitting checksum, as somebody would who knows how."""
+
+    def seal(statement: dict[str, Any]) -> bytes:
+        configuration = statement["predicate"]["configuration"]
+        del configuration[-1]
+        configuration.append({"name": "statement", "digest": {"sha256": sha256(spell(statement))}})
+        return spell(statement)
+
+    return seal

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
+import contextlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -19,6 +20,8 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_public_key,
 )
 from google.protobuf import json_format
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
 from in_toto_attestation.predicates.test_result.v0 import test_result_pb2
 from securesystemslib.dsse import Envelope
 from securesystemslib.signer import CryptoSigner, SSlibKey
@@ -36,6 +39,9 @@ from gate.claims import TamperedError, read_claims
 from gate.signing import SignatureError, SigningError, open_envelope, sign
 
 test_result_statement.__test__ = False  # type: ignore[attr-defined]
+
+
+Reseal = Callable[[dict[str, Any]], bytes]
 
 
 def statement_of(run: Any) -> dict[str, Any]:
@@ -195,17 +201,9 @@ def test_a_summary_is_not_taken_for_the_statement(make_attested_run: Callable[..
         read_claims(summary.read_bytes())
 
 
-def reseal(statement: dict[str, Any]) -> bytes:
-    """Give a changed statement a fitting checksum, as somebody would who knows how."""
-    configuration = statement["predicate"]["configuration"]
-    del configuration[-1]
-    configuration.append(
-        {"name": "statement", "digest": {"sha256": hashlib.sha256(spell(statement)).hexdigest()}}
-    )
-    return spell(statement)
-
-
-def test_another_k_with_a_fitting_checksum_is_caught(make_attested_run: Callable[..., Any]) -> None:
+def test_another_k_with_a_fitting_checksum_is_caught(
+    make_attested_run: Callable[..., Any], reseal: Reseal
+) -> None:
     statement = statement_of(make_attested_run())
     assert read_claims(reseal(statement))
     (arm,) = (e for e in statement["predicate"]["configuration"] if e["name"] == "arm/mtp@1")
@@ -214,11 +212,23 @@ def test_another_k_with_a_fitting_checksum_is_caught(make_attested_run: Callable
         read_claims(reseal(statement))
 
 
-def test_another_task_with_a_fitting_checksum_is_caught(make_attested_run: Callable[..., Any]) -> None:
+def test_another_task_with_a_fitting_checksum_is_caught(
+    make_attested_run: Callable[..., Any], reseal: Reseal
+) -> None:
     statement = statement_of(make_attested_run())
     (task,) = (e for e in statement["predicate"]["configuration"] if e["name"] == "task/csv")
     task["digest"]["sha256"] = "e" * 64
     with pytest.raises(TamperedError, match="the run's identity"):
+        read_claims(reseal(statement))
+
+
+@pytest.mark.parametrize("subject", [0, 1])
+def test_other_subjects_with_a_fitting_checksum_are_caught(
+    make_attested_run: Callable[..., Any], reseal: Reseal, subject: int
+) -> None:
+    statement = statement_of(make_attested_run())
+    statement["subject"][subject]["digest"]["sha256"] = "e" * 64
+    with pytest.raises(TamperedError, match="its subjects aren't"):
         read_claims(reseal(statement))
 
 
@@ -347,3 +357,46 @@ def test_a_private_key_given_as_the_public_one_is_refused() -> None:
     private, _ = keys()
     with pytest.raises(SigningError, match="pubout"):
         open_envelope(sign(b"{}", private), private)
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats(allow_nan=False)
+    | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@given(data=st.data())
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_whatever_stands_where_it_should_not_is_refused_with_a_sentence(
+    make_attested_run: Callable[..., Any], reseal: Reseal, tmp_path: Path, data: st.DataObject
+) -> None:
+    if tmp_path not in MADE:
+        MADE[tmp_path] = make_attested_run()
+    run = MADE[tmp_path]
+    statement = statement_of(run)
+    node: Any = statement
+    while True:
+        key = data.draw(st.sampled_from(sorted(node) if isinstance(node, dict) else range(len(node))))
+        if not isinstance(node[key], (dict, list)) or not node[key] or data.draw(st.booleans()):
+            break
+        node = node[key]
+    if data.draw(st.booleans()):
+        del node[key]
+    else:
+        value = data.draw(JSON)
+        assume(value != node[key])
+        node[key] = value
+    try:
+        raw = reseal(statement)
+    except (KeyError, TypeError, AttributeError, IndexError, OverflowError):
+        raw = spell(statement)
+    with contextlib.suppress(AttestationError, TamperedError):
+        read_claims(raw)
+
+
+MADE: dict[Path, Any] = {}

@@ -271,6 +271,30 @@ def test_another_verdict_beside_it(attested: Callable[..., Any], tmp_path: Path)
     assert failed(answer) == ["verdict.json"]
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda v: v["tests"][0]["limits"].update(depth=10**6),
+        lambda v: v["tests"][0].update(decision="serve"),
+        lambda v: v["tests"].pop(),
+        lambda v: v.update(decision="serve"),
+        lambda v: v.update(created="2026-11-30T23:00:00Z"),
+    ],
+)
+def test_a_statement_that_says_more_than_its_verdict(
+    attested: Callable[..., Any],
+    reseal: Callable[[dict[str, Any]], bytes],
+    change: Callable[[dict[str, Any]], Any],
+) -> None:
+    run = attested("serve_with_limits", limits={"mtp@1": {"depth": 4096}})
+    statement = msgspec.json.decode((run.path / ATTESTATION).read_bytes())
+    change(statement["predicate"]["configuration"][0]["annotations"])
+    (run.path / ATTESTATION).write_bytes(reseal(statement))
+    answer = ask(run, allow_limits=True)
+    assert answer.exit_code == 1
+    assert [what for what in failed(answer) if what.startswith("verdict.json's")]
+
+
 def test_a_verdict_that_is_named_must_be_there(attested: Callable[..., Any], tmp_path: Path) -> None:
     run = attested()
     with pytest.raises(AttestationError, match="expected the verdict at"):
