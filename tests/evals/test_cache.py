@@ -131,15 +131,19 @@ def test_sandboxes_that_differ_have_other_identities() -> None:
 @pytest.mark.parametrize(
     "changes", [{"failure": Failure(kind="crash", message="")}, {"probe": "state"}, {"probe": "start"}]
 )
-def test_failures_and_probes_are_not_kept(cache: Cache, changes: dict[str, Any]) -> None:
+def test_failures_and_probes_are_not_kept(cache: Cache, said: list[str], changes: dict[str, Any]) -> None:
     cache.keep_answer(KEY, msgspec.structs.replace(ANSWER, **changes))
     assert cache.answer(KEY, ANSWER) is None
+    assert said == []
 
 
 @pytest.mark.parametrize("cases", [(), (CASES[0], CaseGrade("three", "infra"))])
-def test_a_grade_that_the_machine_decided_is_not_kept(cache: Cache, cases: tuple[CaseGrade, ...]) -> None:
+def test_a_grade_that_the_machine_decided_is_not_kept(
+    cache: Cache, said: list[str], cases: tuple[CaseGrade, ...]
+) -> None:
     cache.keep_grade(GRADE_KEY, cases)
     assert cache.grade(GRADE_KEY) is None
+    assert said == []
 
 
 def overwrite(content: bytes) -> Callable[[Path], object]:

@@ -181,7 +181,7 @@ def test_acceptance_and_texts_that_moved(lay_run: Callable[..., Path]) -> None:
     assert (by["csv", "mtp@1"].acceptance_before, by["csv", "mtp@1"].acceptance_after) == (0.8, 0.3)
     assert (by["csv", "mtp@1"].same_text, by["csv", "plain"].same_text) == (0, 2)
     assert by["prose", "mtp@1"].acceptance_after == 0.8
-    assert by["csv", "plain"].acceptance_before is None
+    assert (by["csv", "plain"].acceptance_before, by["csv", "plain"].accepted_before) == (None, None)
 
 
 def test_unknown_acceptance_is_not_zero(lay_run: Callable[..., Path]) -> None:
