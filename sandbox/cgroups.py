@@ -2,13 +2,16 @@
 
 Version 1 and version 2 are written by the kernel's documented files (Documentation/admin-guide/cgroup-v1/memory.rst,
 cgroup-v2.rst). A group is made below the one that this process is in, so that the limits of a surrounding container
-still hold. Whether one can be made is found out by making one; where none can, see `sandbox.watchdog`.
+still hold. Whether one can be made is found out by making one; where none
+can, see `sandbox.watchdog`.
 """
 
 import contextlib
 import itertools
 import os
+import shutil
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -16,6 +19,8 @@ from sandbox.contract import Limits
 
 MOUNT = Path("/sys/fs/cgroup")
 PERIOD_US = 100_000
+SCOPE = "mtp-gate-"
+OWN = 2  # processes of the sandbox itself: bwrap as the first, and the one that becomes the program
 _count = itertools.count()
 
 
@@ -133,7 +138,7 @@ class GroupsV1:
             _write(made["memory"] / "memory.limit_in_bytes", limits.memory_bytes)
             with contextlib.suppress(FileNotFoundError):  # only with swap accounting
                 _write(made["memory"] / "memory.memsw.limit_in_bytes", limits.memory_bytes)
-            _write(made["pids"] / "pids.max", limits.processes)
+            _write(made["pids"] / "pids.max", limits.processes + OWN)
             _write(made["cpu"] / "cpu.cfs_period_us", PERIOD_US)
             _write(made["cpu"] / "cpu.cfs_quota_us", int(limits.cores * PERIOD_US))
         except OSError:
@@ -167,7 +172,8 @@ class GroupsV2:
     """The unified hierarchy, where this process may make children that have controllers.
 
     A group with processes of its own can't hand controllers on (the rule of no internal processes), so the
-    parent is the nearest ancestor that already hands on memory and pids and can be written.
+    parent is the nearest ancestor that already hands on memory and pids. A scope that `delegated` made for us is
+    prepared for that first: whatever is in it moves to a child, and the controllers are handed on.
     """
 
     version = "v2"
@@ -175,10 +181,11 @@ class GroupsV2:
     def __init__(self, mount: Path = MOUNT, proc_cgroup: str | None = None):
         own = _own_paths(Path("/proc/self/cgroup").read_text() if proc_cgroup is None else proc_cgroup)
         here = mount / own.get("", "/").lstrip("/")
-        candidates = [here, *here.parents]
+        if here.name.startswith(SCOPE) and here.suffix == ".scope" and not _handed_on(here):
+            _hand_on(here)
         usable = [
             directory
-            for directory in candidates
+            for directory in (here, *here.parents)
             if directory.is_relative_to(mount) and {"memory", "pids"} <= set(_handed_on(directory))
         ]
         if not usable:
@@ -195,7 +202,7 @@ class GroupsV2:
             with contextlib.suppress(FileNotFoundError):  # only where swap is configured
                 _write(directory / "memory.swap.max", 0)
             _write(directory / "memory.oom.group", 1)
-            _write(directory / "pids.max", limits.processes)
+            _write(directory / "pids.max", limits.processes + OWN)
             with contextlib.suppress(FileNotFoundError):  # the rate is a courtesy, the total is measured
                 _write(directory / "cpu.max", f"{int(limits.cores * PERIOD_US)} {PERIOD_US}")
         except OSError:
@@ -208,6 +215,44 @@ def _handed_on(directory: Path) -> list[str]:
     with contextlib.suppress(OSError):
         return (directory / "cgroup.subtree_control").read_text().split()
     return []
+
+
+def _hand_on(scope: Path) -> None:
+    leader = scope / "leader"
+    leader.mkdir(exist_ok=True)
+    for pid in (scope / "cgroup.procs").read_text().split():
+        _write(leader / "cgroup.procs", pid)
+    there = (scope / "cgroup.controllers").read_text().split()
+    _write(
+        scope / "cgroup.subtree_control",
+        " ".join(f"+{name}" for name in ("memory", "pids", "cpu") if name in there),
+    )
+
+
+def delegated(command: Sequence[str], environment: Mapping[str, str] = os.environ) -> list[str] | None:
+    """The command to run instead, so that an ordinary user's process may make version 2 groups: the same one in a scope
+    of the user's own systemd manager. None where there is no such manager, or where it isn't needed.
+
+    Untested by the authors on a machine with systemd: whether it holds, the self-test says.
+    """
+    if (
+        os.geteuid() == 0
+        or not (MOUNT / "cgroup.controllers").exists()
+        or not environment.get("XDG_RUNTIME_DIR")
+    ):
+        return None
+    runner = shutil.which("systemd-run")
+    if runner is None or find() is not None:
+        return None
+    options = [
+        "--user",
+        "--scope",
+        "--quiet",
+        "--collect",
+        f"--unit={SCOPE}{os.getpid()}",
+        "--property=Delegate=yes",
+    ]
+    return [runner, *options, "--", *command]
 
 
 def find() -> Groups | None:

@@ -32,6 +32,16 @@ USER = "65534:65534"
 FILES = 4096  # inodes of /tmp
 SHARED_MEMORY = "size=1m,nr_inodes=64"
 TIMEOUT_S = 60
+MASKED = [
+    "/sys",
+    "/proc/acpi",
+    "/proc/asound",
+    "/proc/interrupts",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/latency_stats",
+]
+MASKED += ["/proc/sched_debug", "/proc/scsi", "/proc/timer_list", "/proc/timer_stats"]
 ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/tmp", "TMPDIR": "/tmp"}  # noqa: S108
 FAULTS = (docker.errors.DockerException, requests.exceptions.RequestException)
 
@@ -132,7 +142,10 @@ class DockerSandbox:
                 stdin_open=True,
                 labels={LABEL: str(os.getpid())},
                 healthcheck={"test": ["NONE"]},
-                host_config=api.create_host_config(**self._host_config(folder, limits)),
+                host_config={
+                    **api.create_host_config(**self._host_config(folder, limits)),
+                    "MaskedPaths": MASKED,
+                },
             )
         except FAULTS as error:
             shutil.rmtree(folder, ignore_errors=True)

@@ -20,6 +20,7 @@ CHUNK = 1 << 16
 HEADER = 8  # of a frame of an attached stream: its number, three zeros, its length
 STDOUT, STDERR = 1, 2
 LOOK_S = 0.1
+DRAIN_S = 10.0
 CGROUP = Path("/sys/fs/cgroup")
 
 
@@ -188,6 +189,7 @@ class DockerSession:
             if not natural:
                 with contextlib.suppress(docker.errors.APIError):  # not running (any more)
                     self._api.kill(self._id)
+                self._drain()
             if self._socket is not None:
                 self._api.wait(self._id, timeout=30)
             state = self._api.inspect_container(self._id)["State"]
@@ -199,7 +201,6 @@ class DockerSession:
         except FAULTS as error:
             trouble = trouble or f"docker: the container couldn't be removed: {error}"
         if self._socket is not None:
-            self._drain()
             self._selector.close()
             self._stream.close()
             self._socket.close()
@@ -233,9 +234,12 @@ class DockerSession:
         return Status.EXITED, "", ""
 
     def _drain(self) -> None:
-        assert self._socket
+        """Read on until the end: the daemon tells of a container's end only when its output was taken."""
+        if self._socket is None or not self._selector.get_map():
+            return
+        self._selector.modify(self._socket, selectors.EVENT_READ)
         with contextlib.suppress(OSError):
-            while not self._eof and self._stopped is None:
+            while not self._eof and self._selector.select(DRAIN_S):
                 self._read(self._socket.recv(CHUNK))
 
 

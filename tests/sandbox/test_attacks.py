@@ -1,4 +1,4 @@
-# ruff: noqa: PTH108, PTH119, PTH207, PTH208
+# ruff: noqa: PTH108, PTH115, PTH119, PTH207, PTH208
 """The threat: a program that a model wrote reads the answers, writes to the host, outlives its run, takes more than its
 share, or is graded as right without being right.
 
@@ -26,7 +26,7 @@ ATTACKS = tomllib.loads((CORPUS / "programs.toml").read_text())["attack"]
 FORGERIES = tomllib.loads((CORPUS / "forgeries.toml").read_text())["forgery"]
 SUFFIX = {"python": "py", "lua": "lua", "javascript": "js"}
 LIMITS = Limits(
-    wall_s=3,
+    wall_s=2,
     cpu_s=1,
     memory_bytes=192 << 20,
     processes=32,
@@ -77,8 +77,15 @@ def _ours(mark: str) -> dict[str, object]:
             for path in glob.glob("/tmp/*")
             if os.path.basename(path) in ("planted", "conftest.py", "big")
         ],
-        "descriptors": len(os.listdir("/proc/self/fd")),
+        "pidfds": sum("pidfd" in _link(fd) for fd in glob.glob("/proc/self/fd/*")),
     }
+
+
+def _link(path: str) -> str:
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""
 
 
 @pytest.fixture(scope="module")

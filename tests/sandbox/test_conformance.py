@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -254,6 +255,15 @@ def test_many_at_once_keep_apart(sandbox: Sandbox) -> None:
     assert {number: outcome.stdout for number, outcome in results.items()} == {
         n: b"%d\n" % n for n in range(6)
     }
+
+
+def test_no_descriptor_is_left_open(sandbox: Sandbox) -> None:
+    for _ in range(2):  # a client may keep some connections for later
+        sandbox.run(python("print(1)"), LIMITS)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(8):
+        sandbox.run(python("print(1)"), LIMITS)
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before + 4
 
 
 def test_a_missing_interpreter_is_no_fail_of_the_program(
