@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from evals.engine.process import child_environment, essence
+from evals.engine.child import child_environment, essence
 from evals.model_dir import ModelDir
 
 VERSIONS = ("openvino", "openvino-genai", "openvino-tokenizers")
