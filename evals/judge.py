@@ -11,15 +11,17 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 
+from evals.checks import run_checks
 from evals.types import CaseGrade
 from evals.types import Outcome as CaseOutcome
 from evals.values import cut, equal, show
 from sandbox.contract import Limits, Outcome, Program, Sandbox, Status
 from sandbox.function_mode import CallOutcome, CallResult, run_function
+from tasks.folder import read_file
 from tasks.types import Case, Task
 
 WALL_S: Final = 10.0
@@ -38,7 +40,7 @@ def judge(
     """One CaseGrade per case of the task, in order. Without a sandbox every case is infra."""
     if sandbox is None:
         return infra(task, "no sandbox that can be trusted; `gate doctor` says what to install")
-    run = _call if task.judge == "function" else _feed
+    run = _JUDGES[task.judge]
     limits = Limits(cpu_s=task.cpu_s, wall_s=max(WALL_S, 2 * task.cpu_s))
     grades = run(task, program, sandbox, task.cases, limits)
     if again := [i for i, (_, limit) in enumerate(grades) if limit == "wall_s"]:
@@ -104,6 +106,30 @@ def _is_a(name: str, wanted: str) -> bool:
     return name == wanted or (isinstance(one, type) and isinstance(other, type) and issubclass(one, other))
 
 
+def _check(
+    task: Task, program: bytes, sandbox: Sandbox, cases: Sequence[Case], limits: Limits
+) -> list[tuple[CaseGrade, str]]:
+    assert task.entry is not None and task.checks is not None
+    checks = read_file(task, task.checks).encode()
+    functions = [case.check or "" for case in cases]
+    results = run_checks(sandbox, program, task.entry, checks, functions, limits, task.language)
+    outcomes: dict[str, CaseOutcome] = {
+        "passed": "pass",
+        "failed": "fail",
+        "broken": "fail",
+        "raised": "crash",
+    }
+    return [
+        (
+            CaseGrade(
+                case.name, outcomes.get(r.outcome, cast(CaseOutcome, r.outcome)), cut(r.detail, 400), case.why
+            ),
+            r.limit,
+        )
+        for case, r in zip(cases, results, strict=True)
+    ]
+
+
 def _feed(
     task: Task, program: bytes, sandbox: Sandbox, cases: Sequence[Case], limits: Limits
 ) -> list[tuple[CaseGrade, str]]:
@@ -137,3 +163,6 @@ def _grade_output(case: Case, outcome: Outcome) -> CaseGrade:
     }
     why = outcome.detail or f"over {outcome.limit}"
     return CaseGrade(case.name, ended.get(outcome.status, "infra"), cut(why, 400), expected)
+
+
+_JUDGES: Final = {"function": _call, "program": _feed, "checks": _check}
