@@ -20,6 +20,8 @@ COMMANDS = {
     "export-run": ("gate.cli.export_run", "Write a run as one parquet table."),
     "runs": ("gate.cli.runs", "List run directories, and prune old ones."),
     "tasks": ("gate.cli.tasks", "List, check and import task folders."),
+    "doctor": ("gate.cli.doctor", "Say whether a run here could be trusted, and what to do if not."),
+    "sandbox": ("gate.cli.sandbox", "Build the Docker sandbox's image."),
     "policy": ("gate.cli.policy", "Print the default policy, or check one."),
 }
 
