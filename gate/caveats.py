@@ -34,8 +34,8 @@ def caveats(run: RunEvidence, policy: Policy, findings: Sequence[Finding]) -> tu
         )
     if any(_kv_u8(item, run) for item in items):
         out.append(
-            "Under a u8 KV cache rejected drafts leak into the numerics, so the control arm is no exact yardstick of "
-            "width noise here."
+            "Under a u8 KV cache rejected drafts leak into the numerics: the text depends on what the head drafts, not "
+            "only on what is accepted, and a control arm is no exact yardstick of width noise."
         )
     diverged = sum(1 for f in findings if f.code == "diverged")
     if diverged:

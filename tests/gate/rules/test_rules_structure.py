@@ -77,6 +77,21 @@ def test_fewer_tokens_than_the_budget_that_ended_it(scene):
     assert scene.verdict().decision == "serve"
 
 
+def test_the_same_tokens_with_another_finish_reason(scene):
+    for arm in scene.arms:
+        scene.change("w1", arm=arm, max_new_tokens=len(scene.answers_by[arm, "csv", "w1", 0].ids))
+    scene.change("w1", finish="length")
+    assert "finish=length where plain reports finish=stop" in blocked(scene, "finish-mismatch").message
+    scene.change("w1", finish="unknown")
+    assert scene.verdict().decision == "serve"
+
+
+def test_another_text_may_end_for_another_reason(scene):
+    scene.diverge("w1")
+    scene.change("w1", finish="length", max_new_tokens=len(scene.answers_by["mtp@1", "csv", "w1", 0].ids))
+    assert scene.codes() == {"diverged": "note"}
+
+
 def test_a_control_token_in_the_body(scene):
     ids = scene.answers_by["mtp@1", "csv", "w1", 0].ids
     scene.change("w1", ids=(*ids[:20], 3, *ids[20:]))
