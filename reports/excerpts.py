@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-BUDGET = 5_000_000
+BUDGET = 7_500_000
 """Bytes of HTML that all excerpts of a run may take together. With the page's own markup, 2,000 answers that all
 diverge stay under 10 MB."""
 WIDEST, NARROWEST = 32_000, 250

@@ -54,6 +54,10 @@ class Facts:
             place = (found.task, found.prompt)
             self._offsets[place] = min(offset, self._offsets.get(place, offset))
 
+    def parts(self, answer: Answer) -> bool:
+        """Whether some arm's text is known to part from the base's on this answer's prompt."""
+        return (answer.task, answer.prompt) in self._offsets
+
     def first_divergence(self, answer: Answer) -> int:
         """Index into the answer's text of the first place where any arm parts from the base on this prompt."""
         offset = self._offsets.get((answer.task, answer.prompt), 0)
@@ -130,7 +134,7 @@ class Variants:
         variants = self._by_prompt.setdefault((answer.task, answer.prompt), {})
         mark = _fingerprint(answer)
         if mark not in variants:
-            weight = 1 if answer.arm == self._base else 2
+            weight = self._times_shown(answer)
             text = self._shelf.put(answer.text, self._facts.first_divergence(answer), weight)
             variants[mark] = Variant(answer, text, self._redact)
         rate = decode_rate(answer)
@@ -141,6 +145,12 @@ class Variants:
             variant.members.append((answer.arm, answer.repeat))
         else:
             variant.probed.append(f"{answer.arm}, {_PROBES[answer.probe]}")
+
+    def _times_shown(self, answer: Answer) -> int:
+        """How often the page shows this text: one that differs stands beside the base's, which is counted with it."""
+        if answer.arm != self._base:
+            return 2
+        return 0 if self._facts.parts(answer) else 1
 
     def spread(self, task: str, arm: str) -> Spread | None:
         """How fast an arm was on a task, None where that wasn't measured."""

@@ -70,6 +70,7 @@ def _environment() -> Environment:
         ratio=words.ratio,
         seconds=words.seconds,
     )
+    environment.filters.update(states=_states, differing=_differing)
     environment.tests["telling"] = lambda prompt: bool(prompt.pairs) or prompt.base is None
     return environment
 
@@ -93,6 +94,26 @@ def _opened(view: View) -> frozenset[str]:
     """Anchors of the prompts that stand open: lost cases first, then failures, then other divergences."""
     prompts = [prompt for task in view.tasks for prompt in task.prompts if prompt.pairs]
     return frozenset(prompt.anchor for prompt in sorted(prompts, key=_weight, reverse=True)[:UNFOLDED])
+
+
+def _differing(prompt: PromptView) -> list[str]:
+    """Arms that answered otherwise than the base, for the page's filter."""
+    return [one_line(arm) for pair in prompt.pairs for arm in pair.side.arms]
+
+
+def _states(prompt: PromptView) -> list[str]:
+    """What the page's filter can ask of a prompt."""
+    grades = [side.grade for side in (prompt.base, *(pair.side for pair in prompt.pairs)) if side is not None]
+    found = {
+        "differs": bool(prompt.pairs),
+        "alike": not prompt.pairs and prompt.base is not None,
+        "lost": any(pair.lost for pair in prompt.pairs),
+        "gained": any(pair.gained for pair in prompt.pairs),
+        "failing": any(grade is not None and grade.passed < len(grade.cases) for grade in grades),
+        "missing": prompt.base is None
+        or any(s.failure for s in (prompt.base, *(p.side for p in prompt.pairs))),
+    }
+    return [name for name, holds in found.items() if holds]
 
 
 def _weight(prompt: PromptView) -> tuple[int, int]:
