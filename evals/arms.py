@@ -6,8 +6,10 @@ Two arms of one run share device, properties and scheduler settings; they differ
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
+from evals.control import ControlHead
 from evals.digest import ModelDigests
 from evals.types import Arm
 
@@ -83,14 +85,13 @@ def build_arms(
     properties: Mapping[str, str] | None = None,
     scheduler: Mapping[str, int | bool] | None = None,
     versions: Mapping[str, str] | None = None,
-    control_seed: int | None = None,
-    control_head: str | None = None,
+    controls: Sequence[ControlHead] = (),
     heads: Mapping[str, str] | None = None,
 ) -> tuple[Arm, ...]:
-    """Plain, then mtp@K for every K, then control@K where control_seed is given.
+    """Plain, then mtp@K for every K, then control@K for every control head (control@K:SEED from the second on).
 
     heads: name → digest of further heads of the same target (arms mtp@K:NAME); without them the directory's own head
-    is used. control_head: digest of the permuted head (`evals.control`). Raises ArmError for K < 1 (the engine would
+    is used. Raises ArmError for K < 1 (the engine would
     silently decode with 1), a device or settings out of form, and prefix caching (it makes plain unrepeatable on
     linear attention, openvino model_server issue 4376).
     """
@@ -117,9 +118,16 @@ def build_arms(
 
     arms = [arm("plain", 0, None, None)]
     arms += [arm("mtp", k, head, digest) for head, digest in named for k in depths]
-    if control_seed is not None:
-        arms += [arm("control", k, None, control_head, control_seed) for k in depths]
+    for place, control in enumerate(controls):
+        label = f"{control.seed}" if place else None
+        arms += [arm("control", k, label, control.digest, control.seed) for k in depths]
     return tuple(arms)
+
+
+def control_paths(arms: Iterable[Arm], controls: Iterable[ControlHead]) -> dict[str, Path]:
+    """Control arm's name → directory of its head, for `Plan.heads`."""
+    paths = {control.seed: control.path for control in controls}
+    return {arm.name: paths[arm.control_seed] for arm in arms if arm.control_seed is not None}
 
 
 def check_settings(depths: tuple[int, ...], device: str, scheduler: Mapping[str, int | bool]) -> None:

@@ -47,6 +47,14 @@ def digest_dir(path: str | Path) -> str:
     return _manifest_digest(_entries(Path(path)).values())
 
 
+def digest_files(root: Path, names: Iterable[str]) -> str:
+    """SHA-256 over some files of a directory; equal to ModelDigests.head for the head's. Raises ModelDirError."""
+    try:
+        return _manifest_digest(_entry(root, name, (root / name).stat().st_size) for name in sorted(names))
+    except OSError as error:
+        raise ModelDirError(f"{root}: a file cannot be read ({error}). Check its permissions.") from error
+
+
 def changed_files(before: dict[str, str], after: dict[str, str]) -> tuple[str, ...]:
     """Names that are new, gone or of other content between two `ModelDigests.files`."""
     return tuple(sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name)))
@@ -57,18 +65,17 @@ def _entries(root: Path) -> dict[str, bytes]:
     names = sorted(sizes)
     try:
         with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-            digests = list(pool.map(lambda name: _file_digest(root / name), names))
+            lines = list(pool.map(lambda name: _entry(root, name, sizes[name]), names))
     except OSError as error:
         raise ModelDirError(f"{root}: a file cannot be read ({error}). Check its permissions.") from error
-    return {
-        name: b"%s %d %s\0" % (digest.encode(), sizes[name], os.fsencode(name))
-        for name, digest in zip(names, digests, strict=True)
-    }
+    return dict(zip(names, lines, strict=True))
 
 
-def _file_digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _entry(root: Path, name: str, size: int) -> bytes:
+    """A file's line in the manifest."""
+    with (root / name).open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return b"%s %d %s\0" % (digest.encode(), size, os.fsencode(name))
 
 
 def _manifest_digest(lines: Iterable[bytes]) -> str:

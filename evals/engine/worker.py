@@ -1,46 +1,33 @@
 """The engine's process: builds one arm's pipeline, then answers one request after another.
 
-Run by `evals.engine.process` as `python -P -m evals.engine.worker READ_FD WRITE_FD`; first line Build, then Ask. It
-ignores Ctrl-C (the parent decides), dies with its parent, and ends when the parent closes its pipe.
+Run by `evals.engine.process` as `python -P -m evals.engine.worker READ_FD WRITE_FD`; first line Build, then Ask.
 """
 
 from __future__ import annotations
 
-import ctypes
-import os
-import queue
-import signal
-import sys
-import threading
 import time
 from typing import Any
 
 import msgspec
 
-from evals.engine.protocol import MAX_LINE, Ask, Beat, Build, Done, FromWorker, Problem, Ready, ToWorker
+from evals.engine.childside import connect
+from evals.engine.protocol import Ask, Beat, Build, Done, FromWorker, Problem, Ready, ToWorker
 
 _BEAT_S = 0.5
 _OVERRUN = 64
 """Tokens beyond the budget that are still taken before the engine is told to stop."""
 
-_PR_SET_PDEATHSIG = 1
-
 
 def main() -> None:
     """Serve until the parent goes away."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    read_fd, write_fd = int(sys.argv[1]), int(sys.argv[2])
-    requests: queue.SimpleQueue[ToWorker] = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(read_fd, requests), daemon=True).start()
+    receive, send_line = connect()
     encoder = msgspec.json.Encoder()
+    decoder = msgspec.json.Decoder(ToWorker)
 
     def send(message: FromWorker) -> None:
-        line = encoder.encode(message) + b"\n"
-        while line:
-            line = line[os.write(write_fd, line) :]
+        send_line(encoder.encode(message))
 
-    build = requests.get()
+    build = decoder.decode(receive())
     assert isinstance(build, Build)
     try:
         engine = _Engine(build)
@@ -49,21 +36,12 @@ def main() -> None:
         return
     send(Ready())
     while True:
-        ask = requests.get()
+        ask = decoder.decode(receive())
         assert isinstance(ask, Ask)
         try:
             send(engine.decode(ask, lambda tokens: send(Beat(tokens=tokens))))
         except Exception as error:
             send(Problem(kind="error", message=str(error)))
-
-
-def _listen(read_fd: int, requests: queue.SimpleQueue[ToWorker]) -> None:
-    """Hand lines on; leave at once when the parent is gone, also in mid-decode."""
-    decoder = msgspec.json.Decoder(ToWorker)
-    with os.fdopen(read_fd, "rb") as pipe:
-        while (line := pipe.readline(MAX_LINE)).endswith(b"\n"):
-            requests.put(decoder.decode(line))
-    os._exit(0)
 
 
 class _Engine:

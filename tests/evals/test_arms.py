@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from msgspec.structs import replace
 
-from evals.arms import ArmError, build_arms, parse_property, parse_scheduler
+from evals.arms import ArmError, build_arms, control_paths, parse_property, parse_scheduler
+from evals.control import ControlHead
 from evals.digest import ModelDigests
+
+
+def control(seed: int) -> ControlHead:
+    return ControlHead(path=Path(f"/{seed}"), seed=seed, digest="c" * 64, permuted=1)
+
 
 DIGESTS = ModelDigests(whole="w" * 64, target="t" * 64, head="h" * 64, files={})
 
@@ -39,8 +47,8 @@ def test_whatever_can_change_the_numerics_changes_the_identity() -> None:
         build_arms(DIGESTS, versions={"openvino": "1"})[1],
         build_arms(replace(DIGESTS, head="x" * 64))[1],
         build_arms(replace(DIGESTS, target="x" * 64))[1],
-        build_arms(DIGESTS, control_seed=1, control_head="c" * 64)[2],
-        build_arms(DIGESTS, control_seed=2, control_head="c" * 64)[2],
+        build_arms(DIGESTS, controls=[control(1)])[2],
+        build_arms(DIGESTS, controls=[control(2)])[2],
     ]
     assert len({a.identity() for a in (base, *others)}) == len(others) + 1
     assert replace(base, name="other").identity() == base.identity()
@@ -90,3 +98,16 @@ def test_scheduler_settings_are_parsed_by_kind() -> None:
     ]:
         with pytest.raises(ArmError, match=words):
             parse_scheduler(text)
+
+
+def test_control_arms_know_their_head() -> None:
+    controls = [control(7), control(8)]
+    arms = build_arms(DIGESTS, ks=(1, 2), controls=controls)
+    assert [a.name for a in arms[3:]] == ["control@1", "control@2", "control@1:8", "control@2:8"]
+    assert [a.control_seed for a in arms[3:]] == [7, 7, 8, 8]
+    assert control_paths(arms, controls) == {
+        "control@1": Path("/7"),
+        "control@2": Path("/7"),
+        "control@1:8": Path("/8"),
+        "control@2:8": Path("/8"),
+    }

@@ -1,0 +1,42 @@
+"""The child's end of the pipes: it ignores Ctrl-C (the parent decides) and is gone when its parent is."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import queue
+import signal
+import sys
+import threading
+from collections.abc import Callable
+
+from evals.engine.protocol import MAX_LINE
+
+_PR_SET_PDEATHSIG = 1
+
+
+def connect() -> tuple[Callable[[], bytes], Callable[[bytes], None]]:
+    """Take the two file descriptors from the command line; return how to receive a line and how to send one.
+
+    A thread waits on the parent's pipe, so that the child leaves in mid-decode too; the kernel does it where native
+    code holds on to everything.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    read_fd, write_fd = int(sys.argv[1]), int(sys.argv[2])
+    lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(read_fd, lines), daemon=True).start()
+
+    def send(line: bytes) -> None:
+        data = memoryview(line + b"\n")
+        while data:
+            data = data[os.write(write_fd, data) :]
+
+    return lines.get, send
+
+
+def _listen(read_fd: int, lines: queue.SimpleQueue[bytes]) -> None:
+    with os.fdopen(read_fd, "rb") as pipe:
+        while (line := pipe.readline(MAX_LINE)).endswith(b"\n"):
+            lines.put(line)
+    os._exit(0)

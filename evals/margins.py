@@ -1,0 +1,138 @@
+"""How near was the other arm's token? Rank and gap in plain's logits, beside the width noise measured on this build.
+
+The replay runs in a child (`evals.engine.replayer`) on the graph that was served. No fixed epsilon: the yardstick is
+how far the gap between the two best tokens moves when nothing but the width of a step changes.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Self, TypeVar
+
+import msgspec
+
+from evals.engine.child import Child, essence
+from evals.engine.replay_protocol import FromReplayer, Load, Loaded, Measure, Measured, ReplayProblem
+from evals.model_dir import ModelDir
+from evals.plan import Plan
+from evals.types import Answer, Failure, Margin
+
+REPLAYER: tuple[str, ...] = (sys.executable, "-P", "-m", "evals.engine.replayer")
+
+_T = TypeVar("_T", Loaded, Measured)
+
+_LOAD_S = 1800.0
+_MEASURE_S = 900.0
+
+
+class Margins:
+    """Margins of pairs (plain's answer, another arm's answer to the same prompt), one for each that parts by a token.
+
+    Iterate over it once, as a context manager. Pairs that are identical, failed, or part where one side has no token
+    are passed over. `problem` says why margins are missing, where the replay failed; nothing is raised for that.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        model: ModelDir,
+        pairs: Iterable[tuple[Answer, Answer]],
+        *,
+        command: Sequence[str] = REPLAYER,
+    ) -> None:
+        self._plan = plan
+        self._target = model.target
+        self._pairs = [pair for pair in pairs if first_difference(*pair) is not None]
+        self._child = Child(command)
+        self._texts = {(asked.task, asked.prompt): asked.text for asked in plan.asked}
+        self._ks = {arm.name: arm.k for arm in plan.arms}
+        self.planned = len(self._pairs)
+        self.problem: str | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._child.kill()
+
+    def __iter__(self) -> Iterator[Margin]:
+        if not self._pairs:
+            return
+        try:
+            self._child.start()
+            if self._ask(self._load(), Loaded, _LOAD_S) is None:
+                return
+            for base, other in self._pairs:
+                measured = self._ask(self._measure(base, other), Measured, _MEASURE_S)
+                if measured is not None:
+                    yield _margin(other, measured)
+                elif not self._child.alive:
+                    return
+        finally:
+            self._child.kill()
+
+    def _load(self) -> Load:
+        arm = self._plan.arms[0]
+        longest = max(b.prompt_tokens + max(len(b.ids), len(o.ids)) for b, o in self._pairs)
+        batch = arm.scheduler.get("max_num_batched_tokens", 4096)
+        return Load(
+            model=str(self._plan.model),
+            target=self._target,
+            device=arm.device,
+            properties=arm.properties,
+            batch=int(batch),
+            context=longest + max(self._ks.values()) + 2,
+        )
+
+    def _measure(self, base: Answer, other: Answer) -> Measure:
+        return Measure(
+            text=self._texts[(base.task, base.prompt)],
+            prompt_tokens=base.prompt_tokens,
+            base_ids=base.ids,
+            other_ids=other.ids,
+            other_steps=other.steps,
+            k=self._ks[other.arm],
+        )
+
+    def _ask(self, order: Load | Measure, kind: type[_T], limit_s: float) -> _T | None:
+        self._child.send(msgspec.json.encode(order))
+        line = self._child.receive("decode", limit_s)
+        if isinstance(line, Failure):
+            self.problem = line.message
+            return None
+        reply = msgspec.json.decode(line, type=FromReplayer)
+        if isinstance(reply, kind):
+            return reply
+        self.problem = (
+            essence(reply.message) if isinstance(reply, ReplayProblem) else "the replay lost its place"
+        )
+        return None
+
+
+def first_difference(base: Answer, other: Answer) -> int | None:
+    """Index of the first differing token where both answers have one; None for equal, failed or merely cut answers."""
+    if base.failure is not None or other.failure is not None:
+        return None
+    pairs = zip(base.ids, other.ids, strict=False)
+    return next((i for i, (x, y) in enumerate(pairs) if x != y), None)
+
+
+def _margin(other: Answer, measured: Measured) -> Margin:
+    return Margin(
+        arm=other.arm,
+        task=other.task,
+        prompt=other.prompt,
+        repeat=other.repeat,
+        token_index=measured.token_index,
+        rank=measured.rank,
+        gap=measured.gap,
+        gap_at_verify_width=measured.gap_at_verify_width,
+        movement=measured.movement,
+        noise=measured.noise,
+        source=measured.source,
+        reproduced=measured.reproduced,
+        rescored_max_gap=measured.rescored_max_gap,
+        rescored_max_gap_at=measured.rescored_max_gap_at,
+        rescored_max_rank=measured.rescored_max_rank,
+    )
