@@ -207,14 +207,15 @@ def _statistics(item: Evidence, policy: Policy) -> dict[str, Any]:
 
 
 def _whole(tasks: Sequence[TaskVerdict], general: Sequence[Finding]) -> Decision:
-    """The worst of what is required; a void run is inconclusive whatever else was seen."""
+    """The worst of what is required; a void run is inconclusive whatever else was seen. Where nothing is required,
+    `nothing-judged` is among the general findings."""
     if any(f.severity == "unreadable" and f.code in UNDERMINES for f in general):
         return "inconclusive"
     severities = {f.severity for f in general}
     decisions: list[Decision] = [t.decision for t in tasks if t.requirement != "advisory"]
     if "block" in severities:
         decisions.append("do_not_serve")
-    if "unreadable" in severities or not decisions:
+    if "unreadable" in severities:
         decisions.append("inconclusive")
     return max(decisions, key=RANK.__getitem__)
 

@@ -101,6 +101,16 @@ def test_the_whole_is_the_worst_of_what_is_required(scene, make_policy):
     assert [t.decision for t in advisory.tasks] == ["serve", "do_not_serve"]
 
 
+def test_a_task_that_blocks_outweighs_one_that_cannot_be_judged(scene):
+    scene.add_task("prose", judge="constraints", kind="prose")
+    scene.change_all(task="prose", accepted=0, drafted=0)
+    scene.diverge("w1")
+    scene.grade("w1", {"one": "fail"})
+    verdict = scene.verdict()
+    assert (verdict.decision, verdict.reasons) == ("do_not_serve", ("case-lost",))
+    assert {t.task: t.decision for t in verdict.tasks} == {"csv": "do_not_serve", "prose": "inconclusive"}
+
+
 def test_a_policy_that_requires_nothing_serves_nothing(scene, make_policy):
     verdict = scene.verdict(make_policy('[requirements]\ndefault = "advisory"'))
     assert (verdict.decision, verdict.reasons) == ("inconclusive", ("nothing-judged",))
