@@ -381,10 +381,46 @@ def test_values_are_equal_by_type_and_value(expected: object, found: object, sam
     assert len(show(found)) < 300
 
 
+PROGRAMS: dict[Any, str] = {
+    "javascript": "function f(x) { if (x < 0) throw new RangeError(); return x ? { n: [x * 2, x / 2], s: 'é' } : {}; }",
+    "lua": "function f(x) if x < 0 then error('no') end if x == 0 then return {} end "
+    "return { n = { x * 2, x / 2 }, s = 'é' } end",
+}
+
+
+@pytest.mark.parametrize(
+    "language",
+    [
+        pytest.param("javascript", marks=pytest.mark.system("node")),
+        pytest.param("lua", marks=pytest.mark.system("lua")),
+    ],
+)
+def test_other_languages_are_graded_alike(language: Any, sandbox: Sandbox) -> None:
+    cases = [
+        Case(name="object", args=[3], returns={"n": [6, 1.5], "s": "é"}),
+        Case(name="empty", args=[0], returns={}),
+        Case(name="wrong", args=[3], returns={"n": [6, 1.5]}),
+        Case(name="error", args=[-1], returns=0),
+    ]
+    assert graded(PROGRAMS[language], sandbox, *cases, language=language) == ["pass", "pass", "fail", "crash"]
+    text = {
+        "javascript": "console.log(require('fs').readFileSync(0, 'utf8').length)",
+        "lua": "print(#io.read('a'))",
+    }
+    program = Case(name="c", stdin="abc", stdout="3\n")
+    assert graded(text[language], sandbox, program, language=language, judge="program", entry=None) == [
+        "pass"
+    ]
+
+
 def test_javascript_has_one_type_of_number() -> None:
-    assert (
-        equal([1], [1.0], "javascript") and not equal([1], [True], "javascript") and not equal(1, 1.0, "lua")
-    )
+    assert equal([1], [1.0], "javascript") and not equal([1], [True], "javascript")
+    assert not equal(1, 1.0, "lua")
+
+
+def test_lua_has_one_kind_of_table() -> None:
+    assert equal({}, [], "lua") and equal({"a": {}}, {"a": []}, "lua")
+    assert not equal({}, []) and not equal({}, None, "lua") and not equal({}, [1], "lua")
 
 
 @pytest.mark.parametrize(
