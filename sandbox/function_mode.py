@@ -8,7 +8,7 @@ the call failed.
 
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from functools import cache
 from importlib import resources
@@ -78,7 +78,7 @@ class Caller:
         self._buffer = b""
         self.alive = True
         self._session = sandbox.open(program, limits)
-        self.loaded = self._ask(b"l0;")
+        self.loaded = self._ask(encode(([], {})))
         if self.loaded.outcome is CallOutcome.RAISED:
             self.loaded = msgspec.structs.replace(
                 self.loaded, detail=f"{self.loaded.error} while loading the program"
@@ -91,15 +91,13 @@ class Caller:
     def __exit__(self, *exc: object) -> None:
         self._session.close()
 
-    def call(self, arguments: Sequence[object]) -> CallResult:
-        """Call the entry with positional arguments of exact built-in types; anything else raises TypeError.
+    def call(self, arguments: Sequence[object], keywords: Mapping[str, object] | None = None) -> CallResult:
+        """Call the entry with arguments of exact built-in types; anything else raises TypeError. Keywords: Python only.
 
         On a program that is no longer alive, returns what ended it.
         """
-        question = encode(list(arguments))
-        if not self.alive:
-            return self.loaded
-        return self._ask(question)
+        question = encode((list(arguments), dict(keywords or {})))
+        return self._ask(question) if self.alive else self.loaded
 
     def _ask(self, body: bytes) -> CallResult:
         identity = b"%d" % secrets.randbits(63)

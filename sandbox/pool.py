@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from sandbox.contract import Limits, Outcome, Program, Sandbox, Status
 from sandbox.function_mode import CallOutcome, CallResult, run_function
+from sandbox.relay import Checker, CheckResult
 
 T = TypeVar("T")
 
@@ -68,6 +69,9 @@ class Pool:
         self._sandbox = sandbox
         self._threads = ThreadPoolExecutor(self.workers, thread_name_prefix="sandbox")
         self._turns = _Turns()
+        self._own = threading.local()
+        self._lock = threading.Lock()
+        self._checkers: list[Checker] = []
 
     def __enter__(self) -> "Pool":
         return self
@@ -76,12 +80,17 @@ class Pool:
         self.close()
 
     def close(self) -> None:
-        """Wait for what was submitted. What hasn't begun is dropped only if the process is told to stop."""
-        self._threads.shutdown(wait=True)
+        """Wait for what was submitted."""
+        self._shut(cancel=False)
 
     def cancel(self) -> None:
         """Drop what hasn't begun, and wait for the rest."""
-        self._threads.shutdown(wait=True, cancel_futures=True)
+        self._shut(cancel=True)
+
+    def _shut(self, *, cancel: bool) -> None:
+        self._threads.shutdown(wait=True, cancel_futures=cancel)
+        for checker in self._checkers:
+            checker.close()
 
     def run(self, program: Program, limits: Limits) -> Future[Outcome]:
         """`Sandbox.run`, in turn."""
@@ -100,6 +109,21 @@ class Pool:
             lambda: run_function(self._sandbox, source, entry, calls, limits, language),
             lambda results: any(map(_call_out_of_wall_time, results)),
         )
+
+    def run_checks(
+        self, source: bytes, entry: str, checks: bytes, limits: Limits, language: str = "python"
+    ) -> Future[CheckResult]:
+        """`relay.Checker.run`, in turn; each worker keeps one sandbox for the checks it runs."""
+
+        def job() -> CheckResult:
+            checker: Checker | None = getattr(self._own, "checker", None)
+            if checker is None:
+                checker = self._own.checker = Checker(self._sandbox, limits)
+                with self._lock:
+                    self._checkers.append(checker)
+            return checker.run(source, entry, checks, limits, language=language)
+
+        return self._submit(job, lambda result: result.limit == "wall_s")
 
     def _submit(self, job: Callable[[], T], starved: Callable[[T], bool]) -> Future[T]:
         def turn() -> T:

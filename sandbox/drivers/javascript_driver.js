@@ -148,7 +148,7 @@ async function main() {
     let result;
     try {
       if (entry === null) entry = load();
-      else result = await entry(...new Reader(asked.body).value());
+      else result = await entry(...new Reader(asked.body).value()[0]); // no keyword arguments here
     } catch (error) {
       kind = "e";
       body = Buffer.from(String((error && error.name) || typeof error).slice(0, 100));

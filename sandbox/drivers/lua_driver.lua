@@ -82,12 +82,12 @@ local function decode(data, at)
     return result, at
 end
 
--- the arguments themselves may be nil
+-- u2;lCOUNT;…: the arguments, which may themselves be nil; keyword arguments don't exist here
 local function decode_arguments(data)
-    local stop = data:find(";", 2, true)
-    local count, at, result = tonumber(data:sub(2, stop - 1)), stop + 1, {}
-    for index = 1, count do result[index], at = decode(data, at) end
-    return result, count
+    local count, at = data:match("^u2;l(%d+);()")
+    local result = {}
+    for index = 1, tonumber(count) do result[index], at = decode(data, at) end
+    return result, tonumber(count)
 end
 
 local function load_program()

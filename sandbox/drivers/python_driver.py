@@ -1,10 +1,11 @@
-# ruff: noqa: PTH118, PTH120, UP031, UP037, UP045
+# ruff: noqa: PTH100, PTH118, PTH120, UP031, UP037, UP045
 """The Python driver of function mode, and the encoding of values that both sides use.
 
 Inside: `python -I driver.py ENTRY` loads program.py beside it and answers requests. It knows no expected result; it
 sends back what the function returned as plain built-in values, and the comparison is made outside.
 
-A request is `ID LENGTH\\n` and an encoded list of arguments; the first one loads the program, its list is empty.
+A request is `ID LENGTH\\n` and an encoded pair: the list of arguments, the dict of keyword arguments. The first one
+loads the program.
 A reply is `ID KIND LENGTH\\n` and a body: kind r, an encoded value; e, the name of the exception's type; u, the name
 of a type that can't be sent.
 
@@ -13,20 +14,27 @@ sLENGTH:BYTES a str in UTF-8 (lone surrogates passed); bLENGTH:BYTES bytes; lCOU
 tuple, set, frozenset and their items; mCOUNT; a dict and its keys and values in turn.
 """
 
-import collections
 import os
 import struct
 import sys
 import types
-from collections.abc import Callable, Iterable
-from typing import Optional, cast
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # a program waits for its driver: typing and collections would double the time to load it
+    from collections.abc import Callable, Iterable  # noqa: F401 (in strings only)
+    from typing import Optional, cast
+else:
+
+    def cast(_, value):
+        return value
+
 
 DEPTH = 50
 CROWDED = 64
 _ITEMS: "dict[type, bytes]" = {list: b"l", tuple: b"u", set: b"e", frozenset: b"z"}
 _MAKE = {b"l": list, b"u": tuple, b"e": set, b"z": frozenset}
 # standard subclasses of dict whose own equality is dict's: sent as what they hold
-_DICTS = (dict, collections.OrderedDict, collections.defaultdict, collections.Counter)
+_DICTS = ("OrderedDict", "defaultdict", "Counter")
 
 
 class Unsupported(TypeError):
@@ -59,11 +67,16 @@ def encode(value: object, depth: int = 0) -> bytes:
     if kind in _ITEMS:
         items = [encode(item, depth + 1) for item in cast("Iterable[object]", value)]
         return b"%s%d;%s" % (_ITEMS[kind], len(items), b"".join(items))
-    if kind in _DICTS:
+    if kind is dict or _is_standard_dict(kind):
         held = dict.items(cast("dict[object, object]", value))
         pairs = [encode(key, depth + 1) + encode(item, depth + 1) for key, item in held]
         return b"m%d;%s" % (len(pairs), b"".join(pairs))
     raise Unsupported(kind.__name__[:100])
+
+
+def _is_standard_dict(kind: type) -> bool:
+    collections = sys.modules.get("collections")
+    return collections is not None and any(kind is getattr(collections, name) for name in _DICTS)
 
 
 def decode(data: bytes) -> object:
@@ -117,18 +130,27 @@ def _count(digits: bytes, at_most: int) -> int:
 
 def _refuse_collisions(keys: "list[object]") -> None:
     """Keys chosen to share a hash would make a set or dict of them take quadratic time."""
-    if len(keys) > CROWDED and max(collections.Counter(map(hash, keys)).values()) > CROWDED:
+    if len(keys) <= CROWDED:
+        return
+    seen: "dict[int, int]" = {}
+    for key in keys:
+        seen[hash(key)] = seen.get(hash(key), 0) + 1
+    if max(seen.values()) > CROWDED:
         raise Malformed("keys chosen to collide")
 
 
-def _load(path: str) -> types.ModuleType:
-    module = types.ModuleType("program")
-    module.__file__ = path
-    sys.modules["program"] = module
-    with open(path, "rb") as file:
-        source = file.read()
-    exec(compile(source, "program.py", "exec"), module.__dict__)  # noqa: S102 (what this file is for)
+def run_source(source: bytes, name: str) -> types.ModuleType:
+    """Run a source as a module of that name. Raises whatever it raises."""
+    module = types.ModuleType(name)
+    module.__file__ = os.path.join(os.path.dirname(os.path.abspath(__file__)), name + ".py")
+    sys.modules[name] = module
+    exec(compile(source, name + ".py", "exec"), module.__dict__)  # noqa: S102 (what this file is for)
     return module
+
+
+def _load(entry: str) -> "Callable[..., object]":
+    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "program.py"), "rb") as file:
+        return cast("Callable[..., object]", getattr(run_source(file.read(), "program"), entry))
 
 
 def main() -> None:
@@ -140,14 +162,14 @@ def main() -> None:
     function: "Optional[Callable[..., object]]" = None
     for line in requests:
         identity, length = line.split()
-        arguments = cast("list[object]", decode(requests.read(int(length))))
+        asked = decode(requests.read(int(length)))
+        arguments, keywords = cast("tuple[list[object], dict[str, object]]", asked)
         kind, body, result = b"r", b"", cast("object", None)
         try:
             if function is None:
-                module = _load(os.path.join(os.path.dirname(__file__), "program.py"))
-                function = cast("Callable[..., object]", getattr(module, sys.argv[1]))
+                function = _load(sys.argv[1])
             else:
-                result = function(*arguments)
+                result = function(*arguments, **keywords)
         except BaseException as error:
             kind, body = b"e", type(error).__name__[:100].encode("utf-8", "replace")
         if kind == b"r":
