@@ -20,7 +20,6 @@ CHUNK = 1 << 16
 HEADER = 8  # of a frame of an attached stream: its number, three zeros, its length
 STDOUT, STDERR = 1, 2
 LOOK_S = 0.1
-DRAIN_S = 10.0
 CGROUP = Path("/sys/fs/cgroup")
 
 
@@ -47,6 +46,7 @@ class DockerSession:
             on_close,
         )
         self._socket: socket.socket | None = None
+        self._attached = False
         self._selector = selectors.DefaultSelector()
         self._frames, self._inbox, self._errors, self._outbox = (bytearray() for _ in range(4))
         self._output_seen = 0
@@ -68,6 +68,7 @@ class DockerSession:
             self._socket = getattr(stream, "_sock", stream)
             assert self._socket is not None
             self._api.start(self._id)
+            self._attached = True
             self._cpu_file = _cpu_file(self._api.inspect_container(self._id)["State"]["Pid"])
         except FAULTS as error:
             self.close()
@@ -187,10 +188,10 @@ class DockerSession:
         trouble = ""
         try:
             if not natural:
+                self._detach()
                 with contextlib.suppress(docker.errors.APIError):  # not running (any more)
                     self._api.kill(self._id)
-                self._drain()
-            if self._socket is not None:
+            if self._attached:
                 self._api.wait(self._id, timeout=30)
             state = self._api.inspect_container(self._id)["State"]
         except FAULTS as error:
@@ -200,10 +201,7 @@ class DockerSession:
             self._api.remove_container(self._id, force=True, v=True)
         except FAULTS as error:
             trouble = trouble or f"docker: the container couldn't be removed: {error}"
-        if self._socket is not None:
-            self._selector.close()
-            self._stream.close()
-            self._socket.close()
+        self._detach()
         code = int(state.get("ExitCode", -1))
         status, limit, detail = self._verdict(code, state, natural, trouble)
         return Outcome(
@@ -233,14 +231,17 @@ class DockerSession:
             return Status.SIGNALLED, "", "" if natural else "closed while it was running"
         return Status.EXITED, "", ""
 
-    def _drain(self) -> None:
-        """Read on until the end: the daemon tells of a container's end only when its output was taken."""
-        if self._socket is None or not self._selector.get_map():
+    def _detach(self) -> None:
+        """Take what has arrived, then close the streams: while output waits to be taken the daemon kills nothing."""
+        if self._socket is None:
             return
-        self._selector.modify(self._socket, selectors.EVENT_READ)
         with contextlib.suppress(OSError):
-            while not self._eof and self._selector.select(DRAIN_S):
+            while not self._eof and self._stopped is None:
                 self._read(self._socket.recv(CHUNK))
+        self._selector.close()
+        self._stream.close()
+        self._socket.close()
+        self._socket = None
 
 
 def _cpu_file(pid: int) -> Path | None:

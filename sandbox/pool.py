@@ -111,7 +111,14 @@ class Pool:
         )
 
     def run_checks(
-        self, source: bytes, entry: str, checks: bytes, limits: Limits, language: str = "python"
+        self,
+        source: bytes,
+        entry: str,
+        checks: bytes,
+        limits: Limits,
+        language: str = "python",
+        *,
+        check: str = "check",
     ) -> Future[CheckResult]:
         """`relay.Checker.run`, in turn; each worker keeps one sandbox for the checks it runs."""
 
@@ -121,7 +128,7 @@ class Pool:
                 checker = self._own.checker = Checker(self._sandbox, limits)
                 with self._lock:
                     self._checkers.append(checker)
-            return checker.run(source, entry, checks, limits, language=language)
+            return checker.run(source, entry, checks, limits, check=check, language=language)
 
         return self._submit(job, lambda result: result.limit == "wall_s")
 

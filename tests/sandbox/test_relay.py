@@ -84,7 +84,8 @@ CHEATS = {
     "forged lines": b"import os\nprint('12 passed, 0 failed')\nos._exit(0)",
     "equals everything": b"class Y(int):\n    def __eq__(self, o): return True\n    __hash__ = int.__hash__\n"
     b"def f(x): return Y(1)",
-    "patches the checks": b"import builtins\nbuiltins.AssertionError = type('E', (BaseException,), {})\ndef f(x): return 0",
+    "patches the checks": b"import builtins\n"
+    b"builtins.AssertionError = type('E', (BaseException,), {})\ndef f(x): return 0",
     "forged verdict": b"import os\nfor fd in range(1, 40):\n    try: os.write(fd, b'v 0\\n' * 3)\n"
     b"    except OSError: pass\ndef f(x): return 0",
     "forged verdict in the value": b"def f(x): return 'v 0\\n' * 5",
@@ -149,8 +150,8 @@ def test_checks_that_end_without_a_verdict_are_no_pass(bubblewrap: Bubblewrap) -
 def test_keywords_and_every_plain_type_go_through(bubblewrap: Bubblewrap) -> None:
     checks = (
         b"def check(c):\n"
-        b"    for v in (None, True, -5, 10 ** 30, 0.1, float('inf'), 'x\\ud800', b'\\xff', [1, [2]], (1,), {1: (2,)}, {3},\n"
-        b"              frozenset({4})):\n"
+        b"    for v in (None, True, -5, 10 ** 30, 0.1, float('inf'), 'x\\ud800', b'\\xff', [1, [2]], (1,), {1: (2,)},\n"
+        b"              {3}, frozenset({4})):\n"
         b"        got = c(v, key='k')\n        assert got == (v, 'k') and type(got[0]) is type(v), v\n"
     )
     result = run_checks(bubblewrap, b"def f(x, key): return (x, key)", "f", checks, LIMITS)
