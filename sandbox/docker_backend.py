@@ -32,16 +32,10 @@ USER = "65534:65534"
 FILES = 4096  # inodes of /tmp
 SHARED_MEMORY = "size=1m,nr_inodes=64"
 TIMEOUT_S = 60
-MASKED = [
-    "/sys",
-    "/proc/acpi",
-    "/proc/asound",
-    "/proc/interrupts",
-    "/proc/kcore",
-    "/proc/keys",
-    "/proc/latency_stats",
-]
-MASKED += ["/proc/sched_debug", "/proc/scsi", "/proc/timer_list", "/proc/timer_stats"]
+MASKED = """
+/sys /dev/mqueue /proc/acpi /proc/asound /proc/interrupts /proc/kcore /proc/keys /proc/latency_stats /proc/sched_debug
+/proc/scsi /proc/timer_list /proc/timer_stats
+""".split()  # noqa: SIM905
 ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/tmp", "TMPDIR": "/tmp"}  # noqa: S108
 FAULTS = (docker.errors.DockerException, requests.exceptions.RequestException)
 
