@@ -207,8 +207,9 @@ def test_each_answer_is_joined_with_its_own(lay_run: Callable[..., Path], tmp_pa
 
 def test_a_base_that_comes_after_its_answers_is_found(lay_run: Callable[..., Path], tmp_path: Path) -> None:
     out = tmp_path / "answers.parquet"
-    export_run(lay_run([answer("mtp@1"), answer("plain")]), out)
-    assert read(out)[0]["comparison"]["divergence"]["byte_offset"] == 8
+    probe = answer("plain", probe="state", text="another", ids=ids("another"))
+    export_run(lay_run([probe, answer("mtp@1"), answer("plain")]), out)
+    assert read(out)[1]["comparison"]["divergence"]["byte_offset"] == 8
 
 
 def test_an_answer_to_another_prompt_is_not_compared(lay_run: Callable[..., Path], tmp_path: Path) -> None:
