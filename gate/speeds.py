@@ -48,6 +48,7 @@ def interval(found: Iterable[float], confidence: float) -> tuple[float, float] |
         np.median,
         confidence_level=confidence,
         n_resamples=1999,
+        batch=200,  # memory: prompts times batch
         method="percentile",
         rng=np.random.default_rng(0),
     ).confidence_interval
