@@ -101,7 +101,11 @@ class Margins:
         if isinstance(line, Failure):
             self.problem = line.message
             return None
-        reply = msgspec.json.decode(line, type=FromReplayer)
+        try:
+            reply = msgspec.json.decode(line, type=FromReplayer)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            self.problem = self._child.garbled("decode", str(error)).message
+            return None
         if isinstance(reply, kind):
             return reply
         self.problem = (
