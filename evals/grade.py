@@ -9,9 +9,8 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Iterable
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Final
 
@@ -21,6 +20,7 @@ from evals.judge import infra, judge
 from evals.thinking import final_part
 from evals.types import Answer, CaseGrade, Grade, Outcome
 from sandbox.contract import Sandbox
+from sandbox.pool import Pool
 from tasks.types import Task
 
 _CACHED: Final = 4_096
@@ -35,7 +35,10 @@ def grade_answer(task: Task, answer: Answer, sandbox: Sandbox | None) -> Grade:
     found = _read(task, answer)
     if isinstance(found, Grade):
         return found
-    return _grade(answer, judge(task, found, sandbox), found)
+    if sandbox is None:
+        return _grade(answer, judge(task, found, None), found)
+    with Pool(sandbox, 1) as pool:
+        return _grade(answer, judge(task, found, pool), found)
 
 
 def was_truncated(answer: Answer) -> bool:
@@ -52,19 +55,23 @@ class Grader:
 
     def __init__(self, tasks: Iterable[Task], sandbox: Sandbox | None, workers: int = 1):
         self._tasks = {task.name: task for task in tasks}
-        self._sandbox = sandbox
-        self._pool = ThreadPoolExecutor(max_workers=max(1, workers), thread_name_prefix="grade")
+        self._pool = Pool(sandbox, max(1, workers)) if sandbox is not None else None
+        self._threads = ThreadPoolExecutor(max_workers=max(1, workers), thread_name_prefix="grade")
         self._lock = threading.Lock()
         self._programs: OrderedDict[tuple[str, str], Future[tuple[CaseGrade, ...]]] = OrderedDict()
-        self._turns = _Turns()
 
     def submit(self, answer: Answer) -> Future[Grade]:
         """Begin to grade; returns at once. Raises KeyError for a task that wasn't given, RuntimeError once closed."""
-        return self._pool.submit(self._grade, self._tasks[answer.task], answer)
+        return self._threads.submit(self._grade, self._tasks[answer.task], answer)
 
     def close(self, *, cancel: bool = False) -> None:
         """Wait for what was begun; with `cancel`, drop what wasn't. May be called again."""
-        self._pool.shutdown(wait=True, cancel_futures=cancel)
+        self._threads.shutdown(wait=not cancel, cancel_futures=cancel)
+        if self._pool is not None:
+            if cancel:
+                self._pool.cancel()
+            self._pool.close()
+        self._threads.shutdown(wait=True)
 
     def __enter__(self) -> Grader:
         return self
@@ -78,6 +85,8 @@ class Grader:
         try:
             found = _read(task, answer)
             return found if isinstance(found, Grade) else _grade(answer, self._judge_once(task, found), found)
+        except CancelledError:
+            raise
         except Exception as error:  # a fault of ours or the machine's must not pass for the model's
             cases = infra(task, f"grading failed: {type(error).__name__}: {error}")
             return _grade(answer, cases, None, reason="grading failed")
@@ -93,8 +102,7 @@ class Grader:
         if known is not None:
             return known.result()
         try:
-            with self._turns.shared():
-                cases = judge(task, program, self._sandbox, self._turns.alone)
+            cases = judge(task, program, self._pool)
         except BaseException as error:
             mine.set_exception(error)
             self._forget(key)
@@ -107,43 +115,6 @@ class Grader:
     def _forget(self, key: tuple[str, str]) -> None:
         with self._lock:
             self._programs.pop(key, None)
-
-
-class _Turns:
-    """Programs run side by side, except for one that needs to be alone."""
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._running = 0
-        self._waiting = 0
-
-    @contextmanager
-    def shared(self) -> Iterator[None]:
-        with self._changed:
-            self._changed.wait_for(lambda: not self._waiting)
-            self._running += 1
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._running -= 1
-                self._changed.notify_all()
-
-    @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Only from within `shared`: gives up its own turn until all others are done."""
-        with self._changed:
-            self._running -= 1
-            self._waiting += 1
-            self._changed.notify_all()
-            self._changed.wait_for(lambda: not self._running)
-            self._running += 1
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._waiting -= 1
-                self._changed.notify_all()
 
 
 def _read(task: Task, answer: Answer) -> bytes | Grade:

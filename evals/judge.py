@@ -2,54 +2,39 @@
 
 The program never grades itself: what it returned or printed is compared here. Where the sandbox gives fewer results
 than there are cases, or can't be started, the cases are infra: never a pass, and never a fail of the model
-(opendidac#684). A timeout by the wall clock alone may be a busy machine's fault (evalplus#5), so it is run again with
-no other program beside it and more time before it counts.
+(opendidac#684). A timeout by the wall clock alone may be a busy machine's fault (evalplus#5): the pool runs it again
+with no other program beside it before it counts.
 """
 
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from typing import Final, cast
+from collections.abc import Callable
+from typing import Final
 
-import msgspec
-
-from evals.checks import run_checks
 from evals.types import CaseGrade
 from evals.types import Outcome as CaseOutcome
 from evals.values import cut, equal, show
-from sandbox.contract import Limits, Outcome, Program, Sandbox, Status
-from sandbox.function_mode import CallOutcome, CallResult, run_function
+from sandbox.contract import Limits, Outcome, Program, Status
+from sandbox.function_mode import CallOutcome, CallResult
+from sandbox.pool import Pool
+from sandbox.relay import CheckOutcome, CheckResult
 from tasks.folder import read_file
-from tasks.types import Case, Task
+from tasks.types import Case, Judge, Task
 
 WALL_S: Final = 10.0
-PATIENCE: Final = 3.0
-"""Factor of wall_s in the run that decides whether a timeout by the wall clock counts."""
-
-Alone = Callable[[], AbstractContextManager[object]]
-"""Gives a context in which no other program runs."""
-
 FILES: Final = {"python": "program.py", "lua": "program.lua", "javascript": "program.js"}
 
 
-def judge(
-    task: Task, program: bytes, sandbox: Sandbox | None, alone: Alone = nullcontext
-) -> tuple[CaseGrade, ...]:
-    """One CaseGrade per case of the task, in order. Without a sandbox every case is infra."""
-    if sandbox is None:
+def judge(task: Task, program: bytes, pool: Pool | None) -> tuple[CaseGrade, ...]:
+    """One CaseGrade per case of the task, in order. Without a pool (no trusted sandbox) every case is infra.
+
+    Raises TaskError where the task's checks can't be read any more.
+    """
+    if pool is None:
         return infra(task, "no sandbox that can be trusted; `gate doctor` says what to install")
-    run = _JUDGES[task.judge]
     limits = Limits(cpu_s=task.cpu_s, wall_s=max(WALL_S, 2 * task.cpu_s))
-    grades = run(task, program, sandbox, task.cases, limits)
-    if again := [i for i, (_, limit) in enumerate(grades) if limit == "wall_s"]:
-        patient = msgspec.structs.replace(limits, wall_s=limits.wall_s * PATIENCE)
-        with alone():
-            second = run(task, program, sandbox, [task.cases[i] for i in again], patient)
-        for i, grade in zip(again, second, strict=True):
-            grades[i] = grade
-    return tuple(grade for grade, _ in grades)
+    return _JUDGES[task.judge](task, program, pool, limits)
 
 
 def infra(task: Task, why: str) -> tuple[CaseGrade, ...]:
@@ -57,20 +42,13 @@ def infra(task: Task, why: str) -> tuple[CaseGrade, ...]:
     return tuple(CaseGrade(case.name, "infra", cut(why, 400)) for case in task.cases)
 
 
-def _call(
-    task: Task, program: bytes, sandbox: Sandbox, cases: Sequence[Case], limits: Limits
-) -> list[tuple[CaseGrade, str]]:
+def _call(task: Task, program: bytes, pool: Pool, limits: Limits) -> tuple[CaseGrade, ...]:
     assert task.entry is not None
-    results = run_function(
-        sandbox, program, task.entry, [case.args or [] for case in cases], limits, task.language
-    )
-    if len(results) != len(cases):
-        why = f"the sandbox gave {len(results)} results for {len(cases)} cases"
-        return [(CaseGrade(case.name, "infra", why), "") for case in cases]
-    return [
-        (_grade_call(task, c, r), r.limit if r.outcome == "timeout" else "")
-        for c, r in zip(cases, results, strict=True)
-    ]
+    calls = [case.args or [] for case in task.cases]
+    results = pool.run_function(program, task.entry, calls, limits, task.language).result()
+    if len(results) != len(task.cases):
+        return infra(task, f"the sandbox gave {len(results)} results for {len(task.cases)} cases")
+    return tuple(_grade_call(task, case, result) for case, result in zip(task.cases, results, strict=True))
 
 
 def _grade_call(task: Task, case: Case, result: CallResult) -> CaseGrade:
@@ -106,43 +84,36 @@ def _is_a(name: str, wanted: str) -> bool:
     return name == wanted or (isinstance(one, type) and isinstance(other, type) and issubclass(one, other))
 
 
-def _check(
-    task: Task, program: bytes, sandbox: Sandbox, cases: Sequence[Case], limits: Limits
-) -> list[tuple[CaseGrade, str]]:
+def _check(task: Task, program: bytes, pool: Pool, limits: Limits) -> tuple[CaseGrade, ...]:
     assert task.entry is not None and task.checks is not None
     checks = read_file(task, task.checks).encode()
-    functions = [case.check or "" for case in cases]
-    results = run_checks(sandbox, program, task.entry, checks, functions, limits, task.language)
-    outcomes: dict[str, CaseOutcome] = {
-        "passed": "pass",
-        "failed": "fail",
-        "broken": "fail",
-        "raised": "crash",
-    }
-    return [
-        (
-            CaseGrade(
-                case.name, outcomes.get(r.outcome, cast(CaseOutcome, r.outcome)), cut(r.detail, 400), case.why
-            ),
-            r.limit,
-        )
-        for case, r in zip(cases, results, strict=True)
+    running = [
+        pool.run_checks(program, task.entry, checks, limits, task.language, check=case.check or "")
+        for case in task.cases
     ]
+    return tuple(_grade_check(case, run.result()) for case, run in zip(task.cases, running, strict=True))
 
 
-def _feed(
-    task: Task, program: bytes, sandbox: Sandbox, cases: Sequence[Case], limits: Limits
-) -> list[tuple[CaseGrade, str]]:
+def _grade_check(case: Case, result: CheckResult) -> CaseGrade:
+    outcomes: dict[CheckOutcome, CaseOutcome] = {
+        CheckOutcome.PASSED: "pass",
+        CheckOutcome.FAILED: "fail",
+        CheckOutcome.CRASH: "crash",
+        CheckOutcome.TIMEOUT: "timeout",
+        CheckOutcome.KILLED: "killed",
+        CheckOutcome.OUTPUT_LIMIT: "output_limit",
+    }
+    return CaseGrade(case.name, outcomes.get(result.outcome, "infra"), cut(result.detail, 400), case.why)
+
+
+def _feed(task: Task, program: bytes, pool: Pool, limits: Limits) -> tuple[CaseGrade, ...]:
     file = FILES[task.language]
-    grades = []
-    for case in cases:
+    running = []
+    for case in task.cases:
         stdin = (case.stdin or "").encode()
         made = Program(files={file: program}, entry=file, language=task.language, stdin=stdin)
-        outcome = sandbox.run(made, limits)
-        grades.append(
-            (_grade_output(case, outcome), outcome.limit if outcome.status is Status.TIMEOUT else "")
-        )
-    return grades
+        running.append(pool.run(made, limits))
+    return tuple(_grade_output(case, run.result()) for case, run in zip(task.cases, running, strict=True))
 
 
 def _grade_output(case: Case, outcome: Outcome) -> CaseGrade:
@@ -165,4 +136,8 @@ def _grade_output(case: Case, outcome: Outcome) -> CaseGrade:
     return CaseGrade(case.name, ended.get(outcome.status, "infra"), cut(why, 400), expected)
 
 
-_JUDGES: Final = {"function": _call, "program": _feed, "checks": _check}
+_JUDGES: Final[dict[Judge, Callable[[Task, bytes, Pool, Limits], tuple[CaseGrade, ...]]]] = {
+    "function": _call,
+    "program": _feed,
+    "checks": _check,
+}

@@ -1,7 +1,7 @@
 """Turns rows of HumanEval's and MBPP's shape into the parts of a task. Pure: no file is read or written here.
 
 A row's checks stay its own code. They are written into the task's checks file with a function for each, which the
-grader runs in a second sandbox (`evals.checks`); nothing of a row is run or compiled here.
+grader runs in a second sandbox (`sandbox.relay`); nothing of a row is run or compiled here.
 """
 
 from __future__ import annotations

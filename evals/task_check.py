@@ -18,6 +18,7 @@ from evals.judge import judge
 from evals.thinking import final_part
 from evals.types import CaseGrade
 from sandbox.contract import Sandbox
+from sandbox.pool import Pool
 from tasks.errors import TaskError
 from tasks.folder import read_file
 from tasks.types import Prompt, Task
@@ -43,14 +44,17 @@ class Problem(msgspec.Struct, frozen=True):
 
 def check_task(task: Task, sandbox: Sandbox | None) -> tuple[Problem, ...]:
     """The problems of a loaded task, none if it is sound. Raises nothing for what the folder holds."""
-    return (*_gold(task, sandbox), *_mutants(task, sandbox), *_prompts(task))
+    if sandbox is None:
+        return (*_gold(task, None), *_mutants(task, None), *_prompts(task))
+    with Pool(sandbox) as pool:
+        return (*_gold(task, pool), *_mutants(task, pool), *_prompts(task))
 
 
-def _gold(task: Task, sandbox: Sandbox | None) -> Iterator[Problem]:
+def _gold(task: Task, pool: Pool | None) -> Iterator[Problem]:
     place = f"{task.name}/{task.gold}"
     try:
         text = read_file(task, task.gold)
-        cases = _judge(task, text, sandbox)
+        cases = _judge(task, text, pool)
     except TaskError as error:
         yield Problem(place, str(error), "error")
         return
@@ -85,12 +89,12 @@ def _gold(task: Task, sandbox: Sandbox | None) -> Iterator[Problem]:
         )
 
 
-def _mutants(task: Task, sandbox: Sandbox | None) -> Iterator[Problem]:
+def _mutants(task: Task, pool: Pool | None) -> Iterator[Problem]:
     fallible: set[str] = set()
     for mutant in task.mutants:
         place = f"{task.name}/{mutant.file}"
         try:
-            cases = _judge(task, read_file(task, mutant.file), sandbox)
+            cases = _judge(task, read_file(task, mutant.file), pool)
         except TaskError as error:
             yield Problem(place, str(error), "error")
             continue
@@ -155,9 +159,9 @@ def _prompts(task: Task) -> Iterator[Problem]:
             yield Problem(here, message, "warning", "reword the prompt")
 
 
-def _judge(task: Task, text: str, sandbox: Sandbox | None) -> tuple[CaseGrade, ...]:
+def _judge(task: Task, text: str, pool: Pool | None) -> tuple[CaseGrade, ...]:
     if task.judge != "constraints":
-        return judge(task, text.encode(), sandbox)
+        return judge(task, text.encode(), pool)
     try:
         final = final_part(text).text
     except ValueError as error:

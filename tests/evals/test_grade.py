@@ -14,14 +14,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from evals import judge as judging
-from evals.grade import Grader, _Turns, grade_answer
+from evals.grade import Grader, grade_answer
 from evals.judge import judge
-from evals.types import Answer, Failure, Grade
+from evals.types import Answer, CaseGrade, Failure, Grade
 from evals.values import equal, show
 from sandbox.bubblewrap import Bubblewrap
 from sandbox.contract import Limits, Outcome, Program, Sandbox, SandboxUnavailable, Status
 from sandbox.function_mode import CallOutcome, CallResult
+from sandbox.pool import Pool
 from tasks.folder import builtin_tasks
 from tasks.types import Case, Task
 
@@ -67,8 +67,15 @@ def outcomes(grade: Grade) -> list[str]:
     return [c.outcome for c in grade.cases]
 
 
+def judged(task: Task, program: bytes, sandbox: Any) -> tuple[CaseGrade, ...]:
+    if sandbox is None:
+        return judge(task, program, None)
+    with Pool(sandbox, 2) as pool:
+        return judge(task, program, pool)
+
+
 def graded(program: str, sandbox: Sandbox | None, *cases: Case, **fields: Any) -> list[str]:
-    return [c.outcome for c in judge(task(*cases, **fields), program.encode(), sandbox)]
+    return [c.outcome for c in judged(task(*cases, **fields), program.encode(), sandbox)]
 
 
 ONE = Case(name="one", args=[1], returns=1)
@@ -166,7 +173,7 @@ class Down:
 @pytest.mark.parametrize("down", [Down(), None])
 def test_an_outage_is_infra_and_says_what_to_do(judge_kind: str, down: Any) -> None:
     cases = (ONE, TWO) if judge_kind == "function" else (Case(name="c", stdin="", stdout=""),)
-    got = judge(
+    got = judged(
         task(*cases, judge=judge_kind, entry="f" if judge_kind == "function" else None),
         b"def f(x): pass",
         down,
@@ -182,7 +189,7 @@ def test_a_missing_interpreter_is_infra_with_what_to_install(
         raise SandboxUnavailable(f"expected an interpreter for {language}, found none; install lua5.4")
 
     monkeypatch.setattr("sandbox.interpreters.find", missing)
-    got = judge(task(ONE, language="lua"), b"function f(x) return x end", sandbox)
+    got = judged(task(ONE, language="lua"), b"function f(x) return x end", sandbox)
     assert got[0].outcome == "infra" and "install lua5.4" in got[0].observed
 
 
@@ -198,8 +205,8 @@ def test_fewer_results_than_cases_never_pass(row: dict[str, Any], monkeypatch: p
         results += [CallResult(CallOutcome.KILLED, limit="memory_bytes", detail="over memory_bytes")] * (
             12 - len(results)
         )
-    monkeypatch.setattr(judging, "run_function", lambda *_: results)
-    got = {c.outcome for c in judge(task(*cases), b"", Down())}
+    monkeypatch.setattr("sandbox.pool.run_function", lambda *_: results)
+    got = {c.outcome for c in judged(task(*cases), b"", Down())}
     if row["expect"] == "pass":
         assert got == {"pass"}
     elif "killed" in row["expect"]:
@@ -208,26 +215,11 @@ def test_fewer_results_than_cases_never_pass(row: dict[str, Any], monkeypatch: p
         assert got == {"infra"}
 
 
-@pytest.mark.parametrize("second", [CallOutcome.RETURNED, CallOutcome.TIMEOUT])
-def test_a_timeout_by_the_wall_clock_is_run_again_before_it_counts(
-    second: CallOutcome, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[tuple[list[Any], float]] = []
-
-    def slow(_s: Any, _p: Any, _e: Any, calls: Any, limits: Limits, _l: Any) -> list[CallResult]:
-        asked.append((list(calls), limits.wall_s))
-        if len(asked) == 1:
-            return [
-                CallResult(CallOutcome.RETURNED, value=1),
-                CallResult(CallOutcome.TIMEOUT, limit="wall_s"),
-                CallResult(CallOutcome.TIMEOUT, limit="cpu_s"),
-            ]
-        return [CallResult(second, value=4, limit="wall_s")]
-
-    monkeypatch.setattr(judging, "run_function", slow)
-    got = [c.outcome for c in judge(task(ONE, TWO, BAD), b"", Down())]
-    assert got == ["pass", "pass" if second == CallOutcome.RETURNED else "timeout", "timeout"]
-    assert asked[1][0] == [[2]] and asked[1][1] > asked[0][1]
+def test_a_timeout_by_the_wall_clock_is_run_again_before_it_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    timeout = CallResult(CallOutcome.TIMEOUT, limit="wall_s")
+    runs = iter([[timeout, timeout], [CallResult(CallOutcome.RETURNED, value=1), timeout]])
+    monkeypatch.setattr("sandbox.pool.run_function", lambda *_: next(runs))
+    assert [c.outcome for c in judged(task(ONE, TWO), b"", Down())] == ["pass", "timeout"]
 
 
 @pytest.mark.parametrize("kind", ["crash", "hang", "error", "refused"])
@@ -340,30 +332,6 @@ def test_an_interrupt_cancels_what_has_not_begun() -> None:
         threading.Timer(0.2, gate.set).start()
         raise KeyboardInterrupt
     assert futures[0].result().infra and all(f.cancelled() for f in futures[1:])
-
-
-def test_alone_means_that_nothing_else_runs() -> None:
-    turns, seen, running = _Turns(), [], [0]
-
-    def work(alone: bool) -> None:
-        for _ in range(50):
-            threading.Event().wait(0.0005)
-            with turns.shared():
-                if alone:
-                    with turns.alone():
-                        seen.append(running[0])
-                else:
-                    running[0] += 1
-                    threading.Event().wait(0.0005)
-                    running[0] -= 1
-
-    threads = [threading.Thread(target=work, args=(i == 0,)) for i in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-        assert not thread.is_alive()
-    assert seen == [0] * 50
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from evals.judge import judge
 from evals.task_import import import_tasks
 from sandbox.bubblewrap import Bubblewrap
 from sandbox.contract import Sandbox
+from sandbox.pool import Pool
 from tasks.folder import load_tasks, read_file
 from tasks.types import Task
 
@@ -42,10 +43,10 @@ def tasks(tmp_path_factory: pytest.TempPathFactory) -> list[Task]:
 def test_all_of_humaneval(tasks: list[Task], sandbox: Sandbox, right: bool) -> None:
     def passes(task: Task) -> bool:
         program = read_file(task, task.gold if right else task.mutants[0].file)
-        (case,) = judge(task, program.encode(), sandbox)
+        (case,) = judge(task, program.encode(), pool)
         assert case.outcome != "infra", (task.name, case)
         return case.outcome == "pass"
 
-    with ThreadPoolExecutor(2) as pool:
-        passed = [task.name for task, done in zip(tasks, pool.map(passes, tasks), strict=True) if done]
+    with Pool(sandbox, 2) as pool, ThreadPoolExecutor(2) as threads:
+        passed = [task.name for task, done in zip(tasks, threads.map(passes, tasks), strict=True) if done]
     assert len(passed) == (164 if right else 0), passed
