@@ -1,6 +1,6 @@
 """Leaves out of a report what was asked and answered; scores, counts, numbers, names and reason codes stay.
 
-A finding's message may quote tokens, so a redacted finding says its code and its numbers instead.
+A finding's message may quote tokens or observed values, so a redacted finding says its case, outcomes and numbers.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ from typing import Any
 import msgspec
 
 from evals.types import Comparison, Grade
-from gate.types import Finding, Verdict
+from gate.types import Finding, TaskVerdict, Verdict
 
-MESSAGE = "(left out: this report is redacted)"
+MESSAGE = "left out of a redacted report"
+_NAMES = {"case", "outcome", "plain_outcome", "noise_quantile", "source"}
+"""Evidence that is text but no word of a model."""
 
 
 def comparison(found: Comparison) -> Comparison:
@@ -30,14 +32,29 @@ def grade(found: Grade) -> Grade:
 
 
 def verdict(found: Verdict) -> Verdict:
-    """`found` with findings that hold numbers only."""
-    return msgspec.structs.replace(found, findings=tuple(_finding(finding) for finding in found.findings))
+    """`found` with findings that hold numbers and names only, also where a task's sentence quotes one."""
+    findings = tuple(_finding(finding) for finding in found.findings)
+    said = {old.message: new.message for old, new in zip(found.findings, findings, strict=True)}
+    return msgspec.structs.replace(
+        found, findings=findings, tasks=tuple(_without_quotes(task, said) for task in found.tasks)
+    )
+
+
+def _without_quotes(task: TaskVerdict, said: dict[str, str]) -> TaskVerdict:
+    sentence = task.sentence
+    for old in sorted(said, key=len, reverse=True):
+        sentence = sentence.replace(old, said[old])
+    return msgspec.structs.replace(task, sentence=sentence)
 
 
 def _finding(found: Finding) -> Finding:
     numbers = _numbers(found.evidence)
-    said = ", ".join(f"{name} {value}" for name, value in numbers.items() if not isinstance(value, dict))
-    return msgspec.structs.replace(found, message=said or MESSAGE, evidence=numbers)
+    words = [
+        f"{name.replace('_', ' ')} {value}" for name, value in numbers.items() if not isinstance(value, dict)
+    ]
+    place = ", ".join(part for part in (found.task, found.prompt, found.arm) if part is not None)
+    message = f"{place}: {', '.join(words) or MESSAGE}" if place else ", ".join(words) or MESSAGE
+    return msgspec.structs.replace(found, message=message, evidence=numbers)
 
 
 def _numbers(evidence: dict[str, Any]) -> dict[str, Any]:
@@ -46,6 +63,6 @@ def _numbers(evidence: dict[str, Any]) -> dict[str, Any]:
         if isinstance(value, dict):
             if inner := _numbers(value):
                 kept[name] = inner
-        elif isinstance(value, (int, float)) or value is None:
+        elif isinstance(value, (int, float)) or (name in _NAMES and isinstance(value, str)):
             kept[name] = value
     return kept
