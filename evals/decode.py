@@ -16,6 +16,7 @@ import msgspec
 from evals.engine.process import WORKER, EngineProcess, OutOfTime, Patience
 from evals.engine.protocol import Done
 from evals.plan import Asked, Key, Plan, Turn, one_at_a_time, turns
+from evals.probes import probe_turns
 from evals.types import Answer, Failure, Finish
 
 __all__ = ["Asked", "Decoding", "Plan"]
@@ -44,7 +45,11 @@ class Decoding:
     ) -> None:
         self._plan = plan
         self.sequential = one_at_a_time(plan) if sequential is None else sequential
-        self._turns = [turn for turn in turns(plan, self.sequential) if turn.key not in done]
+        planned = turns(plan, self.sequential) + probe_turns(plan)
+        if self.sequential:
+            order = [arm.name for arm in plan.arms]
+            planned.sort(key=lambda turn: order.index(turn.arm.name))
+        self._turns = [turn for turn in planned if turn.key not in done]
         self._budget_s = budget_s
         self._seats = {
             arm.name: _Seat(EngineProcess(plan.build(arm), command=command, patience=patience))
@@ -83,15 +88,17 @@ class Decoding:
         deadline = None if self._budget_s is None else time.monotonic() + self._budget_s
         try:
             if not self.sequential:
-                self._load(
-                    [self._seats[name] for name in dict.fromkeys(t.arm.name for t in self._turns)], deadline
-                )
+                first = {turn.arm.name: turn.session for turn in reversed(self._turns)}
+                for name, session in first.items():
+                    self._seats[name].session = session
+                self._load([self._seats[name] for name in first], deadline)
             previous: _Seat | None = None
             for turn in self._turns:
                 seat = self._seats[turn.arm.name]
                 if self.sequential and previous is not None and previous is not seat:
                     previous.engine.kill()
                 previous = seat
+                seat.enter(turn.session)
                 if deadline is not None and time.monotonic() + (self._estimate(turn) or 0.0) > deadline:
                     raise OutOfTime
                 answer = self._answer(seat, turn, deadline)
@@ -159,7 +166,14 @@ class _Seat:
         self.failure: Failure | None = None
         self.restarts = 0
         self.order = 0
+        self.session = 0
         self.spent: dict[str, list[float]] = {}
+
+    def enter(self, session: int) -> None:
+        """Make sure that the next answer comes from that session's process: another session is another process."""
+        if session != self.session:
+            self.engine.kill()
+            self.built, self.failure, self.session = False, None, session
 
     def allow_restart(self) -> None:
         """After a crash or a hang was recorded: let the next turn build it anew, a few times. An error comes again."""
@@ -211,4 +225,6 @@ def _bare(turn: Turn, order: int) -> Answer:
         prompt_tokens=0,
         max_new_tokens=turn.asked.max_new_tokens,
         order=order,
+        session=turn.session,
+        probe=turn.probe,
     )

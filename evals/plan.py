@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 import psutil
@@ -35,7 +36,8 @@ class Asked(msgspec.Struct, frozen=True):
 class Plan(msgspec.Struct, frozen=True):
     """What to decode. repeats: arm name → how often each prompt is decoded (1 where not given).
 
-    heads: arm name → directory whose head the arm drafts with, where it isn't the model's own.
+    heads: arm name → directory whose head the arm drafts with, where it isn't the model's own. state_probe,
+    fresh_starts: see `evals.probes`.
     """
 
     model: Path
@@ -44,6 +46,8 @@ class Plan(msgspec.Struct, frozen=True):
     asked: tuple[Asked, ...]
     stop_ids: frozenset[int]
     heads: Mapping[str, Path] = {}
+    state_probe: bool = False
+    fresh_starts: int = 0
 
     def build(self, arm: Arm) -> Build:
         head = None if arm.method == "plain" else str(self.heads.get(arm.name, self.model))
@@ -60,15 +64,17 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class Turn(msgspec.Struct, frozen=True):
-    """One answer to get."""
+    """One answer to get. session: which process of its arm gives it; probe: why it is asked again."""
 
     arm: Arm
     asked: Asked
-    repeat: int
+    repeat: int = 0
+    session: int = 0
+    probe: Literal["state", "start"] | None = None
 
     @property
     def key(self) -> Key:
-        return (self.arm.name, self.asked.task, self.asked.prompt, self.repeat, 0, None)
+        return (self.arm.name, self.asked.task, self.asked.prompt, self.repeat, self.session, self.probe)
 
 
 def turns(plan: Plan, sequential: bool) -> list[Turn]:

@@ -32,6 +32,7 @@ class Scripted:
         return self.step(prompt, len(prompt), width=1)[-1:]
 
     def step(self, tokens: Sequence[int], keep: int, width: int = 0) -> Logits:
+        assert 0 < keep <= len(tokens)
         rows = []
         before = list(self.history)
         for token in tokens:
@@ -102,6 +103,11 @@ def test_ties_share_a_rank() -> None:
 def test_a_replay_that_gives_other_tokens_than_plain_is_no_evidence() -> None:
     base, other = [4, 9, 10, 11, 12], [4, 9, 10, 17, 18]
     assert not measure(Scripted(), Yardsticks(), PROMPT, order(base, other, (1, 2, 2))).reproduced
+
+
+def test_plains_own_token_at_the_divergence_must_be_reproduced_too() -> None:
+    base, other = [4, 5, 9, 10], [4, 5, 15, 16]
+    assert not measure(Scripted(), Yardsticks(), PROMPT, order(base, other, (1, 2, 1))).reproduced
 
 
 def test_a_replay_that_gives_other_tokens_than_the_arm_is_no_evidence() -> None:
