@@ -11,8 +11,8 @@ from pathlib import Path
 from evals.grade import Grader
 from evals.records import RunReader, RunWriter
 from evals.types import Grade
-from gate.check import trusted_sandbox
 from gate.conclude import read_tasks
+from gate.grading import trusted_sandbox
 from sandbox.contract import SandboxUnavailable
 
 IN_FLIGHT = 64

@@ -11,6 +11,7 @@ import click
 from gate.cli.options import DIRECTORY, DURATION, policy_option, quiet_option, sandbox_option, task_options
 
 SAMPLE = "sample"
+SETTINGS = ("repeats", "hang_s", "variants", "seed", "sequential", "control", "draft_leak")
 
 
 @click.command("check")
@@ -71,6 +72,13 @@ SAMPLE = "sample"
     default=None,
     help="One engine in memory at a time, or all (default: by size).",
 )
+@click.option(
+    "--head", "heads", multiple=True, metavar="NAME=DIR", help="Gate this head of the target (repeatable)."
+)
+@click.option(
+    "--control/--no-control", default=True, show_default=True, help="Decode with a permuted head too."
+)
+@click.option("--draft-leak", is_flag=True, help="Two control heads: do rejected drafts change the text?")
 @sandbox_option
 @click.option("--allow-limits", is_flag=True, help="Exit with 0 for `serve with limits` too.")
 @quiet_option
@@ -84,6 +92,7 @@ def command(
     device: str,
     properties: tuple[str, ...],
     scheduler: tuple[str, ...],
+    heads: tuple[str, ...],
     quiet: bool,
     allow_limits: bool,
     sandbox_name: str | None,
@@ -98,6 +107,7 @@ def command(
     Exit codes: 0 serve, 1 do not serve, 2 it could not start, 3 the evidence doesn't suffice.
     """
     from evals.arms import check_settings, parse_property, parse_scheduler
+    from evals.heads import parse_head
     from gate.policy import default_policy_text, load_policy
     from tasks.folder import load_tasks
 
@@ -105,16 +115,18 @@ def command(
     scheduler_ = dict(parse_scheduler(text) for text in scheduler)
     properties_ = dict(parse_property(text) for text in properties)
     check_settings(ks, device, scheduler_)
+    heads_ = tuple(parse_head(text) for text in heads)
     every = load_tasks(task_dirs)
     chosen = load_tasks(task_dirs, task_names)
     policy_ = load_policy(policy, {task.name for task in every})
     policy_text = policy.read_text(encoding="utf-8") if policy else default_policy_text()
     out = out or Path("gate-runs") / time.strftime("%Y%m%d-%H%M%S")
 
-    from gate.check import Settings, run_check
+    from gate.check import run_check
     from gate.cli.outputs import write_outputs
     from gate.cli.progress import TerminalProgress
     from gate.conclude import conclude
+    from gate.planning import Settings
 
     settings = Settings(
         model=resolve_model(model),
@@ -124,9 +136,10 @@ def command(
         device=device,
         properties=properties_,
         scheduler=scheduler_,
+        heads=heads_,
         sandbox_name=sandbox_name,
         budget_s=rest["budget"],
-        **{name: rest[name] for name in ("repeats", "hang_s", "variants", "seed", "sequential")},
+        **{name: rest[name] for name in SETTINGS},
     )
     with TerminalProgress(quiet) as progress:
         run_check(settings, chosen, policy_, policy_text, progress)

@@ -1,0 +1,143 @@
+"""What a check sets out to do: the tasks' prompts, the arms, the manifest, and the run directory that holds them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+import gate
+from evals.arms import build_arms, control_paths
+from evals.control import ControlHead
+from evals.decode import Asked, Plan
+from evals.digest import ModelDigests
+from evals.engine.prepare import Prepared
+from evals.heads import BorrowedHead
+from evals.model_dir import ModelDir
+from evals.records import RunWriter, WriteError
+from evals.tokens import TokenTable
+from evals.types import Manifest
+from gate.environment import describe_environment
+from gate.policy import Policy
+from tasks.types import Task
+from tasks.variants import variants
+
+SCHEMA = 1
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "generation_config.json")
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What one check is to do. Times in seconds; `budget_s` and `hang_s` None means no limit of the user's."""
+
+    model: Path
+    model_name: str
+    out: Path
+    ks: tuple[int, ...] = (1,)
+    repeats: int = 2
+    device: str = "CPU"
+    properties: dict[str, str] = {}
+    scheduler: dict[str, int | bool] = {}
+    sandbox_name: str | None = None
+    budget_s: float | None = None
+    hang_s: float | None = None
+    sequential: bool | None = None
+    variants: int = 0
+    seed: int = 0
+    control: bool = True
+    draft_leak: bool = False
+    heads: tuple[tuple[str, Path], ...] = ()
+
+
+def with_variants(task: Task, settings: Settings) -> Task:
+    """The task with N reworded prompts after its own."""
+    if not settings.variants or task.variants is None:
+        return task
+    extra = variants(task, settings.variants, settings.seed)
+    return msgspec.structs.replace(task, prompts=(*task.prompts, *extra))
+
+
+def make_manifest(
+    settings: Settings,
+    tasks: tuple[Task, ...],
+    policy: Policy,
+    digests: ModelDigests,
+    prepared: Prepared,
+    controls: Sequence[ControlHead],
+    heads: Sequence[BorrowedHead],
+) -> Manifest:
+    arms = build_arms(
+        digests,
+        ks=settings.ks,
+        device=settings.device,
+        properties=settings.properties,
+        scheduler=settings.scheduler,
+        versions=prepared.versions,
+        controls=controls,
+        heads={head.name: head.digest for head in heads} or None,
+    )
+    return Manifest(
+        schema=SCHEMA,
+        tool_version=gate.__version__,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        model=settings.model_name,
+        model_digest_before=digests.whole,
+        arms=arms,
+        tasks={task.name: task.digest for task in tasks},
+        prompts={task.name: tuple(prompt.id for prompt in task.prompts) for task in tasks},
+        repeats={arm.name: 1 if arm.method == "control" else settings.repeats for arm in arms},
+        policy_digest=policy.digest(),
+        environment=describe_environment(prepared),
+    )
+
+
+def make_plan(
+    model: ModelDir,
+    tasks: tuple[Task, ...],
+    manifest: Manifest,
+    prepared: Prepared,
+    controls: Sequence[ControlHead],
+    heads: Sequence[BorrowedHead],
+) -> Plan:
+    rendered = iter(prepared.rendered)
+    asked = tuple(
+        Asked(task=task.name, prompt=prompt.id, text=next(rendered), max_new_tokens=task.max_new_tokens)
+        for task in tasks
+        for prompt in task.prompts
+    )
+    paths = {head.name: head.path for head in heads}
+    return Plan(
+        model=model.path,
+        arms=manifest.arms,
+        repeats=manifest.repeats,
+        asked=asked,
+        stop_ids=TokenTable.load(model.path).stop_ids,
+        heads=control_paths(manifest.arms, controls)
+        | {a.name: paths[a.head] for a in manifest.arms if a.head in paths},
+    )
+
+
+def open_run(settings: Settings, manifest: Manifest, tasks: tuple[Task, ...], policy_text: str) -> RunWriter:
+    """A new run directory, or the unfinished one that is there. The tasks, the policy and the tokenizer are kept
+    beside the records, so that a run can be read again wherever it is taken."""
+    out, model = settings.out, settings.model
+    if (out / "manifest.json").exists():
+        return RunWriter.resume(out, manifest)
+    writer = RunWriter.create(out, manifest)
+    try:
+        for task in tasks:
+            shutil.copytree(
+                task.path, out / "tasks" / task.name, ignore=shutil.ignore_patterns("__pycache__", ".*")
+            )
+        (out / "policy.toml").write_text(policy_text, encoding="utf-8")
+        (out / "tokenizer").mkdir()
+        for name in TOKENIZER_FILES:
+            if (model / name).is_file():
+                shutil.copyfile(model / name, out / "tokenizer" / name)
+        (out / "prompts.json").write_bytes(msgspec.json.encode({task.name: task.prompts for task in tasks}))
+    except OSError as e:
+        writer.close()
+        raise WriteError(f"expected to write the run to {out}, found: {e}") from e
+    return writer
