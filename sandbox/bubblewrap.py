@@ -147,6 +147,7 @@ class Bubblewrap:
             if group:
                 group.remove()
             raise SandboxUnavailable(f"a sandbox couldn't be started: {error}") from error
+        fds.handed_over()
         session = Supervised(
             process,
             limits,
@@ -180,19 +181,24 @@ class _Descriptors:
 
     def __init__(self) -> None:
         self.inherited: list[int] = []
-        self._ours = contextlib.ExitStack()
+        self._ours, self._theirs = contextlib.ExitStack(), contextlib.ExitStack()
 
     def __enter__(self) -> "_Descriptors":
         return self
 
     def __exit__(self, *exc: object) -> None:
+        self._theirs.close()
         self._ours.close()
 
     def give(self, fd: int) -> str:
         """Hand a descriptor to the child; its number, as an argument of bwrap."""
-        self._ours.callback(os.close, fd)
+        self._theirs.callback(os.close, fd)
         self.inherited.append(fd)
         return str(fd)
+
+    def handed_over(self) -> None:
+        """Close the child's ends here, so that its end is seen."""
+        self._theirs.close()
 
     def content(self, data: bytes) -> str:
         """Bytes that the child reads, without a file."""

@@ -120,7 +120,7 @@ class DockerSandbox:
             raise SandboxUnavailable(f"docker image {self._image_id}: {interpreters.missing(language)} in it")
 
     def _launch(self, command: list[str], program: Program, limits: Limits) -> DockerSession:
-        folder = Path(tempfile.mkdtemp(prefix="mtp-gate-code-"))
+        folder = Path(tempfile.mkdtemp(prefix=f"mtp-gate-code-{os.getpid()}-"))
         try:
             _write(folder, program.files)
             api = self._client.api

@@ -28,7 +28,7 @@ def copies(of: Iterable[tuple[Path, str]], *, skip: frozenset[str] = frozenset()
     sources = list(of)
     for base in ("/run", "/var/tmp", None):  # noqa: S108 (mkdtemp makes a name of our own)
         try:
-            target = Path(tempfile.mkdtemp(prefix="mtp-gate-", dir=base))
+            target = Path(tempfile.mkdtemp(prefix=f"mtp-gate-{os.getpid()}-", dir=base))
         except OSError:
             continue
         if not os.statvfs(target).f_flag & os.ST_NOEXEC and by_others(target.parent):

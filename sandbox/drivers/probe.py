@@ -31,7 +31,10 @@ def refused_calls() -> "dict[str, bool]":
     argument = ctypes.create_string_buffer(256)
     found = {}
     for name, numbers in SYSTEM_CALLS.items():
-        found[name] = libc.syscall(numbers[column], numbers[2], argument, 0, 0, 0) < 0
+        child = os.fork()  # a call that isn't refused changes the process that made it
+        if child == 0:
+            os._exit(0 if libc.syscall(numbers[column], numbers[2], argument, 0, 0, 0) < 0 else 1)
+        found[name] = os.waitpid(child, 0)[1] == 0
     for name, family in FAMILIES.items():
         try:
             socket.socket(family, socket.SOCK_STREAM if name == "AF_VSOCK" else socket.SOCK_RAW).close()

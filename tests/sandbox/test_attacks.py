@@ -70,7 +70,9 @@ def _ours(mark: str) -> dict[str, object]:
         "mounts": Path("/proc/self/mounts").read_text(),
         "cgroups": sorted(glob.glob(f"/sys/fs/cgroup/**/mtp-gate-{os.getpid()}-*", recursive=True))
         + sorted(glob.glob("/sys/fs/cgroup/*/docker/*/")),
-        "directories": sorted(glob.glob("/tmp/mtp-gate-code-*") + glob.glob("/run/mtp-gate-*")),
+        "directories": sorted(
+            glob.glob(f"/tmp/mtp-gate-code-{os.getpid()}-*") + glob.glob(f"/run/mtp-gate-{os.getpid()}-*")
+        ),
         "shared memory": Path("/proc/sysvipc/shm").read_text() + str(sorted(os.listdir("/dev/shm"))),
         "planted": [
             path
