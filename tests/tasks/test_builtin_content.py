@@ -125,7 +125,7 @@ def test_four_wordings_and_variants_that_render_to_hundreds_of_different_ones(na
     task, _, prompts = read(name)
     assert [prompt["id"] for prompt in prompts["prompt"]] == ["p1", "p2", "p3", "p4"]
     assert len({prompt["text"] for prompt in prompts["prompt"]}) == 4
-    environment = jinja2.Environment(undefined=jinja2.StrictUndefined, autoescape=False)  # noqa: S701
+    environment = jinja2.Environment(undefined=jinja2.StrictUndefined, autoescape=False)
     template = environment.from_string(prompts["variants"]["template"])
     choices = prompts["variants"]["choices"]
     rendered = {
