@@ -69,7 +69,7 @@ def run_check(
             if not sandbox_report.trusted:
                 writer.end(_end(started, 0.0, None, f"the sandbox can't be trusted: {sandbox_report.remedy}"))
                 return
-            plan = make_plan(model, tasks, manifest, prepared, controls, heads)
+            plan = make_plan(settings, model, tasks, manifest, prepared, controls, heads)
             reason, engine_s = _decode(settings, tasks, plan, writer, sandbox, progress, started)
             after = _digest_again(settings.model, digests, progress)
             writer.end(_end(started, engine_s, after, reason))

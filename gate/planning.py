@@ -49,6 +49,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     control: bool = True
     draft_leak: bool = False
     heads: tuple[tuple[str, Path], ...] = ()
+    state_probe: bool = True
+    fresh_starts: int = 0
 
 
 def with_variants(task: Task, settings: Settings) -> Task:
@@ -94,6 +96,7 @@ def make_manifest(
 
 
 def make_plan(
+    settings: Settings,
     model: ModelDir,
     tasks: tuple[Task, ...],
     manifest: Manifest,
@@ -113,6 +116,8 @@ def make_plan(
         arms=manifest.arms,
         repeats=manifest.repeats,
         asked=asked,
+        state_probe=settings.state_probe,
+        fresh_starts=settings.fresh_starts,
         stop_ids=TokenTable.load(model.path).stop_ids,
         heads=control_paths(manifest.arms, controls)
         | {a.name: paths[a.head] for a in manifest.arms if a.head in paths},

@@ -16,6 +16,7 @@ COMMANDS = {
     "verify": ("gate.cli.verify", "Hold a model directory against an attestation, before it is deployed."),
     "grade": ("gate.cli.grade", "Grade and decide a run again, without decoding."),
     "report": ("gate.cli.report", "Write a run's verdict and report again, without decoding."),
+    "card": ("gate.cli.card", "Print the table that a head's model card needs."),
     "compare": ("gate.cli.compare", "Say what moved between two runs."),
     "export-run": ("gate.cli.export_run", "Write a run as one parquet table."),
     "runs": ("gate.cli.runs", "List run directories, and prune old ones."),

@@ -8,10 +8,28 @@ from typing import Any
 
 import click
 
-from gate.cli.options import DIRECTORY, DURATION, policy_option, quiet_option, sandbox_option, task_options
+from gate.cli.options import (
+    DIRECTORY,
+    DURATION,
+    policy_option,
+    quiet_option,
+    sandbox_option,
+    shared_outputs,
+    task_options,
+)
 
 SAMPLE = "sample"
-SETTINGS = ("repeats", "hang_s", "variants", "seed", "sequential", "control", "draft_leak")
+SETTINGS = (
+    "repeats",
+    "hang_s",
+    "variants",
+    "seed",
+    "sequential",
+    "control",
+    "draft_leak",
+    "state_probe",
+    "fresh_starts",
+)
 
 
 @click.command("check")
@@ -79,6 +97,20 @@ SETTINGS = ("repeats", "hang_s", "variants", "seed", "sequential", "control", "d
     "--control/--no-control", default=True, show_default=True, help="Decode with a permuted head too."
 )
 @click.option("--draft-leak", is_flag=True, help="Two control heads: do rejected drafts change the text?")
+@click.option(
+    "--state-probe/--no-state-probe",
+    default=True,
+    show_default=True,
+    help="Ask the first prompt again after all others, and in a new session.",
+)
+@click.option(
+    "--fresh-starts",
+    type=click.IntRange(0, 100),
+    default=0,
+    metavar="N",
+    help="Build each arm N times more and ask the first prompt each time.",
+)
+@shared_outputs
 @sandbox_option
 @click.option("--allow-limits", is_flag=True, help="Exit with 0 for `serve with limits` too.")
 @quiet_option
@@ -123,7 +155,7 @@ def command(
     out = out or Path("gate-runs") / time.strftime("%Y%m%d-%H%M%S")
 
     from gate.check import run_check
-    from gate.cli.outputs import write_outputs
+    from gate.cli.outputs import Shown, read_key, write_outputs
     from gate.cli.progress import TerminalProgress
     from gate.conclude import conclude
     from gate.planning import Settings
@@ -143,7 +175,10 @@ def command(
     )
     with TerminalProgress(quiet) as progress:
         run_check(settings, chosen, policy_, policy_text, progress)
-    return write_outputs(conclude(out, policy_), policy_text, allow_limits=allow_limits, quiet=quiet)
+    shown = Shown(
+        policy_text, allow_limits, quiet, rest["redact"], rest["github"], read_key(rest["sign_with"])
+    )
+    return write_outputs(conclude(out, policy_), shown)
 
 
 def resolve_model(model: str) -> Path:

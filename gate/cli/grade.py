@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
-from gate.cli.options import DIRECTORY, policy_option, quiet_option, sandbox_option
+from gate.cli.options import DIRECTORY, policy_option, quiet_option, sandbox_option, shared_outputs
 
 
 @click.command("grade")
@@ -14,8 +15,11 @@ from gate.cli.options import DIRECTORY, policy_option, quiet_option, sandbox_opt
 @policy_option
 @sandbox_option
 @click.option("--allow-limits", is_flag=True, help="Exit with 0 for `serve with limits` too.")
+@shared_outputs
 @quiet_option
-def command(run: Path, policy: Path | None, sandbox_name: str | None, allow_limits: bool, quiet: bool) -> int:
+def command(
+    run: Path, policy: Path | None, sandbox_name: str | None, allow_limits: bool, quiet: bool, **shown: Any
+) -> int:
     """Grade RUN's answers again and give its verdict, without decoding, also under another policy.
 
     Exit codes are those of `gate check`.
@@ -26,4 +30,4 @@ def command(run: Path, policy: Path | None, sandbox_name: str | None, allow_limi
     count = regrade(run, sandbox_name)
     if not quiet:
         click.echo(f"graded {count} answers", err=True)
-    return conclude_and_write(run, policy, allow_limits=allow_limits, quiet=quiet)
+    return conclude_and_write(run, policy, quiet=quiet, **shown)

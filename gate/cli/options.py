@@ -79,3 +79,21 @@ sandbox_option: Decorator = click.option(
     callback=_known_sandbox,
     help="Sandbox backend (default: the first that passes its self-test).",
 )
+
+
+def shared_outputs(command: Callable[..., Any]) -> Callable[..., Any]:
+    """How a concluded run is shown: `--redact`, `--github`, `--sign-with`."""
+    for option in (
+        click.option(
+            "--sign-with",
+            type=DIRECTORY,
+            metavar="FILE",
+            help="Private key (PEM) to sign the attestation with; passphrase from GATE_KEY_PASSPHRASE.",
+        ),
+        click.option("--github", is_flag=True, help="Also print GitHub annotations."),
+        click.option(
+            "--redact", is_flag=True, help="Leave prompts and answers out of what is written to be shared."
+        ),
+    ):
+        command = option(command)
+    return command

@@ -1,9 +1,10 @@
-"""Everything that is written of a concluded run: verdict.json, report.html, and the table in the terminal."""
+"""Everything that is written of a concluded run: verdict, report, JUnit, summary, attestation; and the table."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 
@@ -11,8 +12,26 @@ from gate.conclude import Concluded
 from gate.verdict import encode_verdict, exit_code
 
 
+class Shown(NamedTuple):
+    """How a run is shown. sign_with: a private key in PEM, or None."""
+
+    policy_text: str
+    allow_limits: bool = False
+    quiet: bool = False
+    redact: bool = False
+    github: bool = False
+    sign_with: bytes | None = None
+
+
 def conclude_and_write(
-    run: Path, policy: Path | None, *, allow_limits: bool, quiet: bool, sign_with: bytes | None = None
+    run: Path,
+    policy: Path | None,
+    *,
+    allow_limits: bool,
+    quiet: bool,
+    redact: bool,
+    github: bool,
+    sign_with: Path | None,
 ) -> int:
     """Decide a run that is there, by its own policy unless another is given, and write what is shown of it."""
     from gate.conclude import conclude
@@ -20,53 +39,79 @@ def conclude_and_write(
 
     used = policy or run / "policy.toml"
     concluded = conclude(run, load_policy(used))
-    return write_outputs(concluded, used.read_text(encoding="utf-8"), allow_limits=allow_limits, quiet=quiet)
+    text = used.read_text(encoding="utf-8")
+    return write_outputs(concluded, Shown(text, allow_limits, quiet, redact, github, read_key(sign_with)))
 
 
-def write_outputs(
-    concluded: Concluded, policy_text: str, *, allow_limits: bool, quiet: bool, sign_with: bytes | None = None
-) -> int:
+def write_outputs(concluded: Concluded, shown: Shown) -> int:
     """Write the files, print the verdict, return the exit code (DESIGN.md: 0, 1 or 3).
 
     A file that can't be written is said on stderr and makes the exit code 3: what a deploy step would read isn't there.
     """
     from gate.attestation import AttestationError, write_attestations
     from reports.build import build_view
+    from reports.github import commands
     from reports.html import render
+    from reports.junit import render as junit
+    from reports.markdown import render as markdown
     from reports.terminal import console, print_verdict
 
     records, verdict, run = concluded.records, concluded.verdict, concluded.run
-    code = exit_code(verdict.decision, allow_limits=allow_limits)
-    report = run / "report.html"
+    code = exit_code(verdict.decision, allow_limits=shown.allow_limits)
+    view = build_view(
+        verdict,
+        records.manifest,
+        records.answers(),
+        concluded.evidence.comparisons(),
+        records.margins(),
+        records.grades(),
+        concluded.tasks,
+        end=records.end,
+        sandbox=records.sandbox,
+        policy_text=shown.policy_text,
+        redact=shown.redact,
+    )
     try:
         write_file(run / "verdict.json", encode_verdict(verdict))
         try:
-            write_attestations(run, verdict, records.manifest, private_key=sign_with)
+            write_attestations(
+                run, verdict, records.manifest, private_key=shown.sign_with, passphrase=_passphrase()
+            )
         except AttestationError as e:
             click.echo(f"gate: no attestation: {e}", err=True)
-        view = build_view(
-            verdict,
-            records.manifest,
-            records.answers(),
-            concluded.evidence.comparisons(),
-            records.margins(),
-            records.grades(),
-            concluded.tasks,
-            end=records.end,
-            sandbox=records.sandbox,
-            policy_text=policy_text,
-        )
-        write_file(report, render(view).encode("utf-8", "replace"))
+        write_file(run / "report.html", render(view).encode("utf-8", "replace"))
+        write_file(run / "junit.xml", junit(view))
+        write_file(run / "summary.md", markdown(view).encode("utf-8", "replace"))
     except OSError as e:
         click.echo(
             f"gate: could not write to {run}: {e.strerror or e}; the verdict below is not on disk", err=True
         )
         code = 3
-    if quiet:
-        click.echo(f"{verdict.decision}: {verdict.sentence}")
+    if shown.quiet:
+        click.echo(f"{verdict.sentence} {verdict.what_to_do}")
     else:
-        print_verdict(verdict, console(), report=str(report))
+        print_verdict(verdict, console(), report=str(run / "report.html"))
+    if shown.github:
+        for line in commands(view.verdict):
+            click.echo(line)
     return code
+
+
+def read_key(path: Path | None) -> bytes | None:
+    """A key file's bytes. Raises click.BadParameter where it can't be read."""
+    if path is None:
+        return None
+    try:
+        return path.read_bytes()
+    except OSError as e:
+        raise click.BadParameter(
+            f"expected a key in PEM at {path}, found none that can be read: {e.strerror}"
+        ) from e
+
+
+def _passphrase() -> bytes | None:
+    text = os.environ.get("GATE_KEY_PASSPHRASE")
+    return None if text is None else text.encode()
 
 
 def write_file(path: Path, content: bytes) -> None:
