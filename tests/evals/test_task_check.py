@@ -150,8 +150,3 @@ def test_a_constraint_task_with_its_gold_and_a_mutant_swapped(name: str, tmp_pat
     shutil.copy(task.path / task.gold, tmp_path / name / wrong)
     places = {p.place for p in check_task(load_task(tmp_path / name), None) if p.severity == "error"}
     assert places == {f"{name}/{task.gold}", f"{name}/{wrong}"}
-
-
-def test_gold_with_fences_of_its_own_is_found_again_in_an_answer(folder: Path, sandbox: Sandbox) -> None:
-    (folder / "gold.py").write_text('"""\n```\nuse\n```\n"""\n' + FILES["gold.py"])
-    assert problems(folder, sandbox) == ()

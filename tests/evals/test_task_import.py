@@ -83,6 +83,23 @@ def test_an_mbpp_row(tmp_path: Path) -> None:
     assert set(check_in_a_fresh_interpreter(folder, task.mutants[0].file).values()).isdisjoint({"passed"})
 
 
+def test_checks_that_draw_are_repeatable(tmp_path: Path) -> None:
+    """Two runs of equal programs must have equal outcomes; HumanEval/38 draws its words at random."""
+    draws = "import random\nassert f'{random.random()} {half(2)}' == '0.8444218515250481 1.0'"
+    humaneval = {
+        **HUMANEVAL,
+        "test": "def check(candidate):\n" + "".join(f"    {x}\n" for x in draws.splitlines()),
+    }
+    mbpp = {
+        **MBPP,
+        "test_list": ["import random; assert random.random() == 0.8444218515250481 and trim('a', 'a') == ''"],
+    }
+    for name, row in (("a", humaneval), ("b", mbpp)):
+        made = import_tasks(write(tmp_path / f"{name}.jsonl", row), tmp_path / name)
+        folder = tmp_path / name / made.names[0]
+        assert set(check_in_a_fresh_interpreter(folder, "gold/solution.py").values()) == {"passed"}
+
+
 def test_parquet(tmp_path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -98,11 +115,14 @@ def test_a_bad_row_is_named_and_the_others_are_kept(tmp_path: Path) -> None:
         HUMANEVAL,
         {**HUMANEVAL, "task_id": "HumanEval/9", "test": "assert half(1)"},
         {**HUMANEVAL, "task_id": "HumanEval/10"},
+        {**HUMANEVAL, "task_id": "HumanEval/11", "entry_point": "check"},
     ]
     made = import_tasks(write(tmp_path / "rows.jsonl", *rows), tmp_path / "out")
     assert made.names == ("humaneval-7", "humaneval-10")
-    assert [s.row for s in made.skipped] == [1, 2, 3]
-    for skipped, reason in zip(made.skipped, ["os.system", "twice", "check"], strict=True):
+    assert [s.row for s in made.skipped] == [1, 2, 3, 5]
+    for skipped, reason in zip(
+        made.skipped, ["os.system", "twice", "define check", "found 'check'"], strict=True
+    ):
         assert reason in skipped.reason
     assert {t.name for t in load_tasks([tmp_path / "out"]) if not t.builtin} == set(made.names)
 
