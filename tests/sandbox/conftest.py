@@ -9,8 +9,10 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import filelock
 import pytest
 
 from sandbox.bubblewrap import Bubblewrap
@@ -30,30 +32,32 @@ def _codename() -> str:
     return next(line.split("=")[1].strip('"') for line in lines if line.startswith("VERSION_CODENAME="))
 
 
-@pytest.fixture(scope="session")
 def image_archive() -> Path:
     """A root file system with the three interpreters, made once by debootstrap where no registry is reachable."""
     archive = CACHE / f"sandbox-image-{_codename()}.tar"
-    if not archive.exists():
-        CACHE.mkdir(exist_ok=True)
-        folder = CACHE / "rootfs"
-        shutil.rmtree(folder, ignore_errors=True)
-        include = "--include=python3,lua5.4,nodejs"
-        subprocess.run(["debootstrap", "--variant=minbase", include, _codename(), str(folder)], check=True)
-        partial = archive.with_suffix(".partial")
-        exclude = ["--exclude=./proc/*", "--exclude=./sys/*", "--exclude=./var/cache/apt/archives/*"]
-        subprocess.run(["tar", "-C", str(folder), *exclude, "-cf", str(partial), "."], check=True)
-        partial.rename(archive)
-        shutil.rmtree(folder)
+    CACHE.mkdir(exist_ok=True)
+    with filelock.FileLock(CACHE / "sandbox-image.lock"):
+        if not archive.exists():
+            folder = CACHE / "rootfs"
+            shutil.rmtree(folder, ignore_errors=True)
+            include = "--include=python3,lua5.4,nodejs"
+            subprocess.run(
+                ["debootstrap", "--variant=minbase", include, _codename(), str(folder)], check=True
+            )
+            partial = archive.with_suffix(".partial")
+            exclude = ["--exclude=./proc/*", "--exclude=./sys/*", "--exclude=./var/cache/apt/archives/*"]
+            subprocess.run(["tar", "-C", str(folder), *exclude, "-cf", str(partial), "."], check=True)
+            partial.rename(archive)
+            shutil.rmtree(folder)
     return archive
 
 
-@pytest.fixture(scope="session")
-def docker_host(image_archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a daemon that has the image under the backend's name."""
+@contextmanager
+def own_daemon(folder: Path) -> Iterator[str]:
+    """A dockerd that keeps everything in a folder and has the image; its address."""
     from sandbox.docker_backend import IMAGE
 
-    folder = tmp_path_factory.mktemp("dockerd")
+    archive = image_archive()
     address = f"unix://{folder}/docker.sock"
     command = ["dockerd", "--iptables=false", "--ip6tables=false", "--ip-forward=false", "--bridge=none"]
     command += ["--storage-driver=overlay2", f"--data-root={folder}/data", f"--exec-root={folder}/exec"]
@@ -62,9 +66,8 @@ def docker_host(image_archive: Path, tmp_path_factory: pytest.TempPathFactory) -
         daemon = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
     try:
         client = _wait_for(address, daemon, folder / "log")
-        if not client.images.list(IMAGE):
-            repository, tag = IMAGE.split(":")
-            client.api.import_image_from_file(str(image_archive), repository=repository, tag=tag)
+        repository, tag = IMAGE.split(":")
+        client.api.import_image_from_file(str(archive), repository=repository, tag=tag)
         yield address
         client.close()
     finally:
@@ -74,6 +77,13 @@ def docker_host(image_archive: Path, tmp_path_factory: pytest.TempPathFactory) -
         except subprocess.TimeoutExpired:
             daemon.kill()
             daemon.wait()
+
+
+@pytest.fixture(scope="session")
+def docker_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of the tests' own daemon."""
+    with own_daemon(tmp_path_factory.mktemp("dockerd")) as address:
+        yield address
 
 
 def _wait_for(address: str, daemon: subprocess.Popen[bytes], log: Path):  # type: ignore[no-untyped-def]

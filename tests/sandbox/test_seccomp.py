@@ -7,7 +7,6 @@ The program is run here by a small interpreter of classic BPF, against every sys
 from __future__ import annotations
 
 import errno
-import platform
 import re
 import struct
 from pathlib import Path
@@ -97,22 +96,24 @@ def test_other_architectures_are_killed_or_refused() -> None:
         seccomp.program("s390x")
 
 
-@pytest.mark.parametrize("machine", seccomp.AUDIT_ARCH)
-def test_numbers_are_those_of_the_kernels_headers(machine: str) -> None:
-    path, pattern = HEADERS[machine]
-    if not path.exists() or (machine == "aarch64" and platform.machine() not in ("x86_64", "aarch64")):
-        pytest.skip(f"{path} isn't here (linux-libc-dev)")
-    known = {name: int(number) for name, number in re.findall(pattern, path.read_text())}
-    column = list(seccomp.AUDIT_ARCH).index(machine)
-    named = {
-        **seccomp.DENIED, **seccomp.UNCOUNTED,
-        "clone": seccomp.CLONE, "socket": seccomp.SOCKET, "socketpair": seccomp.SOCKETPAIR,
-    }  # fmt: skip
-    wrong = {
-        name: pair[column] for name, pair in named.items() if name in known and known[name] != pair[column]
-    }
-    assert wrong == {}
-    assert sum(name in known for name in named) > 50
+def test_numbers_are_those_of_the_kernels_headers() -> None:
+    """Of those headers that are here: both architectures' come with linux-libc-dev."""
+    for machine, (path, pattern) in HEADERS.items():
+        if not path.exists():
+            continue
+        known = {name: int(number) for name, number in re.findall(pattern, path.read_text())}
+        column = list(seccomp.AUDIT_ARCH).index(machine)
+        named = {
+            **seccomp.DENIED, **seccomp.UNCOUNTED,
+            "clone": seccomp.CLONE, "socket": seccomp.SOCKET, "socketpair": seccomp.SOCKETPAIR,
+        }  # fmt: skip
+        wrong = {
+            name: pair[column]
+            for name, pair in named.items()
+            if name in known and known[name] != pair[column]
+        }
+        assert wrong == {}
+        assert sum(name in known for name in named) > 50
 
 
 def test_the_docker_profile_allows_nothing_that_the_filter_denies() -> None:
