@@ -94,6 +94,16 @@ def test_a_collapse_by_depth_is_seen_though_every_answer_begins_well(scene):
     assert found.severity == "block"
 
 
+def test_a_collapse_is_seen_though_most_windows_are_dead(scene):
+    """At K = 3 each answer accepts all of its first 60 tokens (45 drafts) and none after them (360 drafts)."""
+    scene.arms["mtp@1"] = msgspec.structs.replace(scene.arms["mtp@1"], k=3)
+    text = "".join(chr(0x4E00 + i) for i in range(180))
+    for arm in scene.arms:
+        scene.change_all(arm=arm, text=text)
+    scene.change_all(accepted=45, drafted=405, steps=(1, *(4,) * 15, *(1,) * 120))
+    assert scene.verdict().reasons == ("acceptance-collapse",)
+
+
 def test_a_decline_is_no_collapse(scene):
     for prompt, accepted in zip(("w1", "w2", "w3", "w4"), (90, 80, 60, 45), strict=True):
         scene.change(prompt, accepted=accepted, drafted=100)
