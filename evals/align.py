@@ -84,24 +84,6 @@ def realign(base: Answer, other: Answer, tokens: TokenText, limit: int = 200_000
     )
 
 
-def summarise(found: Realignment, base: str = "plain") -> str:
-    """One clause for people, or "" where nothing was skipped or repeated."""
-    parts = []
-    if found.skipped:
-        parts.append(
-            f"drops {_count(len(found.skipped), 'span')} of the {base} answer "
-            f"(first at token {found.skipped[0].start})"
-        )
-    if found.repeated:
-        times = sum(s.times for s in found.repeated)
-        parts.append(f"repeats {_count(times, 'span')} (first at token {found.repeated[0].start})")
-    return " and ".join(parts) + "; the rest re-aligns" if parts else ""
-
-
-def _count(n: int, noun: str) -> str:
-    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
-
-
 def _hunks(a: Sequence[int], b: Sequence[int], start: int) -> list[Hunk]:
     """The differences of a[start:] and b[start:] by libgit2 (Myers, with its heuristics for unrelated text).
 

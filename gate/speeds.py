@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from statistics import median
 from typing import Any
 
+from evals.speed import median_interval
 from gate.evidence import AnswerFacts, Evidence
 
 
@@ -31,30 +32,6 @@ def speed_ratio(evidence: Evidence) -> float | None:
     return median(found.values()) if found else None
 
 
-FEWEST = 5
-"""Prompts below which no interval is given."""
-
-
-def interval(found: Iterable[float], confidence: float) -> tuple[float, float] | None:
-    """Bootstrap interval (percentile, seeded) of the median over prompts; None below FEWEST of them."""
-    values = list(found)
-    if len(values) < FEWEST:
-        return None
-    import numpy as np
-    from scipy.stats import bootstrap
-
-    bounds = bootstrap(
-        (np.asarray(values),),
-        np.median,
-        confidence_level=confidence,
-        n_resamples=1999,
-        batch=200,  # memory: prompts times batch
-        method="percentile",
-        rng=np.random.default_rng(0),
-    ).confidence_interval
-    return float(bounds.low), float(bounds.high)
-
-
 def step_cost(evidence: Evidence) -> float | None:
     """Seconds of one step of the arm (drafting, and verifying K + 1 tokens) by those of plain's step of width 1, median
     over prompts. The head pays where a step delivers more tokens than this."""
@@ -68,7 +45,7 @@ def speed_facts(evidence: Evidence, confidence: float) -> dict[str, Any]:
     found = ratios(evidence)
     if not found:
         return {}
-    bounds = interval(found.values(), confidence)
+    bounds = median_interval(list(found.values()), confidence)
     return {
         "ratio": median(found.values()),
         "low": bounds[0] if bounds else None,

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from statistics import median
 
+from evals.speed import median_interval
 from gate.evidence import Evidence
 from gate.policy import Policy
 from gate.rules.base import TaskRule, finding
-from gate.speeds import interval, ratios
+from gate.speeds import ratios
 from gate.types import Finding
 
 
@@ -18,7 +19,7 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Finding]:
     if not found or median(found.values()) >= least:
         return
     ratio = median(found.values())
-    bounds = interval(found.values(), policy.thresholds.confidence)
+    bounds = median_interval(list(found.values()), policy.thresholds.confidence)
     if bounds is not None and bounds[1] >= least:
         return
     within = f", {bounds[0]:.2f} to {bounds[1]:.2f}" if bounds else ""

@@ -5,12 +5,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from evals.speed import acceptance_windows, decode_rate, paired_speed, speed_by_depth, step_cost
+from evals.speed import decode_rate, median_interval, paired_speed
 from evals.types import Answer, Failure
 
 
-def answer(prompt, seconds, tokens=101, repeat=0, arm="plain", step=1, **fields):
-    steps = (1, *[step] * ((tokens - 1) // step))
+def answer(prompt, seconds, tokens=101, repeat=0, arm="plain", **fields):
+    steps = (1,) * tokens
     return Answer(
         **{
             "arm": arm, "task": "t", "prompt": prompt, "repeat": repeat, "prompt_sha256": "0", "prompt_tokens": 10,
@@ -72,33 +72,4 @@ def test_interval_is_scipys_bootstrap_and_holds_the_truth():
     assert speed.high == pytest.approx(by_hand.high, abs=0.01)
     assert speed.low < 1.3 < speed.high
     assert paired_speed(base, arm, confidence=0.9) == speed
-
-
-def test_speed_by_depth_keeps_short_and_long_prompts_apart():
-    base = [answer("a", 1.0, prompt_tokens=500), answer("b", 1.0, prompt_tokens=98_000)]
-    arm = [answer("a", 0.5, prompt_tokens=500), answer("b", 3.0, prompt_tokens=98_000)]
-    found = speed_by_depth(base, arm, edges=[512, 4096])
-    assert {k: v.ratio for k, v in found.items()} == {"0-511": 2.0, "4096-": pytest.approx(1 / 3)}
-    edge = [answer("a", 1.0, prompt_tokens=512)]
-    assert list(speed_by_depth(edge, edge, [512])) == ["512-"]
-
-
-def test_step_cost():
-    """50 steps of two tokens in 1.15 times the time of 50 steps of one: 2 tokens for 1.15 steps' time."""
-    cost = step_cost([answer("p", 2.0)], [answer("p", 1.15, step=2)])
-    assert cost.cost == pytest.approx(1.15) and cost.tokens_per_step == 2.0 and cost.prompts == 1
-    assert step_cost([answer("p", 2.0)], [answer("q", 2.0)]) is None
-
-
-def test_acceptance_by_window_shows_a_late_collapse():
-    """colibri#156's "late collapse" (cases/reports.jsonl, B08), read from step sizes."""
-    early, late = [2] * 100, [1] * 200
-    one = answer("p", 1.0, ids=tuple(range(401)), steps=(1, *early, *late))
-    windows = acceptance_windows([one, one], k=1)
-    assert [a / n for a, n in windows] == [1.0, 1.0, 0.0, 0.0]
-    assert sum(n for _, n in windows) == 2 * 299  # neither the first step nor the last
-
-
-def test_acceptance_windows_of_nothing():
-    assert acceptance_windows([], k=3, windows=2) == [(0, 0), (0, 0)]
-    assert acceptance_windows([answer("p", 1.0, ids=(), steps=())], k=3, windows=2) == [(0, 0), (0, 0)]
+    assert median_interval(list(speed.by_prompt.values())[:4], 0.9) is None
