@@ -83,7 +83,8 @@ def inspect_model(path: str | Path, *, need_head: bool = True) -> ModelDir:
         _check_declared(root, head, declared)
     stems: tuple[str, ...] = () if head is None else GENAI_HEAD if head == "genai" else SPLIT_HEAD
     head_files = tuple(f"{stem}.{end}" for stem in stems for end in ("bin", "xml"))
-    for stem in (target, *stems):
+    helpers = (stem for stem in (*TOKENIZER, EMBEDDINGS) if f"{stem}.xml" in sizes)
+    for stem in (target, *stems, *helpers):
         _check_graph(root, stem, sizes)
     return ModelDir(
         path=root,

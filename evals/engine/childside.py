@@ -22,7 +22,7 @@ def connect() -> tuple[Callable[[], bytes], Callable[[bytes], None]]:
     code holds on to everything.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    die_with_parent()
     read_fd, write_fd = int(sys.argv[1]), int(sys.argv[2])
     lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(read_fd, lines), daemon=True).start()
@@ -33,6 +33,11 @@ def connect() -> tuple[Callable[[], bytes], Callable[[bytes], None]]:
             data = data[os.write(write_fd, data) :]
 
     return lines.get, send
+
+
+def die_with_parent() -> None:
+    """Have the kernel end this process when the parent's thread that started it is gone (Linux)."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _listen(read_fd: int, lines: queue.SimpleQueue[bytes]) -> None:

@@ -20,6 +20,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from evals.engine.child import child_environment, essence
+from evals.engine.childside import die_with_parent
 from evals.model_dir import ModelDir
 
 VERSIONS = ("openvino", "openvino-genai", "openvino-tokenizers")
@@ -142,6 +143,7 @@ def _child(order: _Order, kind: type[_T], timeout_s: float) -> _T:
 
 def main() -> None:
     """The child: read an order, write its result."""
+    die_with_parent()
     order = msgspec.json.decode(sys.stdin.buffer.read(MAX_REPLY), type=_Order)
     result: msgspec.Struct
     try:

@@ -57,6 +57,25 @@ def test_the_seed_decides(sample_dir: Path) -> None:
         assert one.digest != digest_model(model).head
 
 
+def test_indices_and_small_constants_stay_where_they_are(tmp_path: Path) -> None:
+    constants = [("f32", 4, 2000), ("i64", 8, 2000), ("f32", 4, 1000), ("u4", 1, 3000), ("boolean", 1, 2000)]
+    xml, data = b"<net>", b""
+    for kind, width, count in constants:
+        values = np.random.default_rng(len(data)).integers(0, 256, width * count, dtype=np.uint8).tobytes()
+        xml += b'<data element_type="%s" shape="%d" offset="%d" size="%d" />' % (
+            kind.encode(), count, len(data), len(values),
+        )  # fmt: skip
+        data += values
+    for stem in ("openvino_model", "openvino_mtp_model"):
+        (tmp_path / f"{stem}.xml").write_bytes(xml)
+        (tmp_path / f"{stem}.bin").write_bytes(data)
+    with control_head(inspect_model(tmp_path), 1) as control:
+        after = (control.path / BIN).read_bytes()
+        assert control.permuted == 2
+    changed = [after[o : o + s] != data[o : o + s] for _, o, s in spans(xml)]
+    assert changed == [True, False, False, True, False]
+
+
 def test_a_directory_without_a_head_has_no_control(sample_dir: Path, tmp_path: Path) -> None:
     for file in sample_dir.iterdir():
         if "mtp" not in file.name:

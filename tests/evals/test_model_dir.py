@@ -129,6 +129,12 @@ def test_a_cut_download_is_found_by_what_its_graph_needs(tmp_path: Path) -> None
     assert "has 15 bytes, its graph needs 16" in message
 
 
+def test_a_cut_tokenizer_or_embedding_is_found_too(tmp_path: Path) -> None:
+    for n, stem in enumerate(("openvino_tokenizer", "openvino_text_embeddings_model")):
+        files = [*TARGET, *HEAD, f"{stem}.xml", f"{stem}.bin"]
+        assert f"{stem}.bin has 3 bytes" in refusal(lay(tmp_path / str(n), files, sizes={f"{stem}.bin": 3}))
+
+
 def test_a_span_on_the_seam_of_two_reads_is_seen(tmp_path: Path) -> None:
     lay(tmp_path, [*TARGET, *HEAD], DECLARED)
     for pad in range((1 << 20) - 45, (1 << 20) + 1, 9):
