@@ -11,7 +11,7 @@ import itertools
 import os
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -19,7 +19,8 @@ from sandbox.contract import Limits
 
 MOUNT = Path("/sys/fs/cgroup")
 PERIOD_US = 100_000
-SCOPE = "mtp-gate-"
+PREFIX = "mtp-gate-"
+STALE_S = 3600
 OWN = 2  # processes of the sandbox itself: bwrap as the first, and the one that becomes the program
 _count = itertools.count()
 
@@ -45,6 +46,10 @@ class Groups(Protocol):
 
     version: str
 
+    @property
+    def parents(self) -> tuple[Path, ...]:
+        """The directories in which groups are made."""
+
     def make(self, limits: Limits) -> Group:
         """A fresh, empty group with the limits set. Raises OSError."""
 
@@ -60,7 +65,7 @@ def _keyed(path: Path) -> dict[str, int]:
 
 
 def _name() -> str:
-    return f"mtp-gate-{os.getpid()}-{next(_count)}"
+    return f"{PREFIX}{os.getpid()}-{next(_count)}"
 
 
 def _own_paths(proc_cgroup: str) -> dict[str, str]:
@@ -127,6 +132,10 @@ class GroupsV1:
             inside = root / own.get(controller, "/").lstrip("/")
             self._parents[controller] = inside if inside.is_dir() else root
 
+    @property
+    def parents(self) -> tuple[Path, ...]:
+        return tuple(dict.fromkeys(self._parents.values()))
+
     def make(self, limits: Limits) -> GroupV1:
         name, made = _name(), dict[str, Path]()
         try:
@@ -181,7 +190,7 @@ class GroupsV2:
     def __init__(self, mount: Path = MOUNT, proc_cgroup: str | None = None):
         own = _own_paths(Path("/proc/self/cgroup").read_text() if proc_cgroup is None else proc_cgroup)
         here = mount / own.get("", "/").lstrip("/")
-        if here.name.startswith(SCOPE) and here.suffix == ".scope" and not _handed_on(here):
+        if here.name.startswith(PREFIX) and here.suffix == ".scope" and not _handed_on(here):
             _hand_on(here)
         usable = [
             directory
@@ -193,6 +202,10 @@ class GroupsV2:
                 f"{here}: expected memory and pids in cgroup.subtree_control, found neither there nor above"
             )
         self._parent = usable[0]
+
+    @property
+    def parents(self) -> tuple[Path, ...]:
+        return (self._parent,)
 
     def make(self, limits: Limits) -> GroupV2:
         directory = self._parent / _name()
@@ -249,10 +262,20 @@ def delegated(command: Sequence[str], environment: Mapping[str, str] = os.enviro
         "--scope",
         "--quiet",
         "--collect",
-        f"--unit={SCOPE}{os.getpid()}",
+        f"--unit={PREFIX}{os.getpid()}",
         "--property=Delegate=yes",
     ]
     return [runner, *options, "--", *command]
+
+
+def sweep(parents: Iterable[Path]) -> None:
+    """Remove the empty groups that killed processes of ours left behind, an hour ago or more."""
+    for parent in parents:
+        for left in parent.glob(f"{PREFIX}*-*"):
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                owner = int(left.name.removeprefix(PREFIX).split("-")[0])
+                if not Path(f"/proc/{owner}").exists() and time.time() - left.stat().st_mtime > STALE_S:
+                    left.rmdir()
 
 
 def find() -> Groups | None:
@@ -261,5 +284,6 @@ def find() -> Groups | None:
         with contextlib.suppress(OSError, KeyError, ValueError):
             groups: Groups = kind()
             groups.make(Limits()).remove()
+            sweep(groups.parents)
             return groups
     return None

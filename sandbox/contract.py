@@ -15,6 +15,7 @@ import msgspec
 LANGUAGES = ("python", "lua", "javascript")
 MAX_FILES = 64
 MAX_FILE_BYTES = 8 << 20
+MAX_ALL_BYTES = 32 << 20
 MAX_STDIN_BYTES = 16 << 20
 
 
@@ -89,6 +90,8 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
                 raise InvalidProgram(f"Program.files: expected a plain relative path, found {name!r}")
             if len(content) > MAX_FILE_BYTES:
                 raise InvalidProgram(f"Program.files[{name!r}]: expected at most {MAX_FILE_BYTES} bytes")
+        if sum(map(len, self.files.values())) > MAX_ALL_BYTES:
+            raise InvalidProgram(f"Program.files: expected at most {MAX_ALL_BYTES} bytes together")
         for text in (*self.argv, *self.environment, *self.environment.values()):
             if "\0" in text:
                 raise InvalidProgram("Program.argv, Program.environment: a NUL character can't be passed on")
@@ -114,7 +117,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     told from one killed by signal N; it counts as signalled). limit: the field of `Limits` that ended it:
     wall_s or cpu_s with timeout, memory_bytes with killed, output_bytes with output_limit, otherwise "".
     stdout, stderr: bytes as written, cut at output_bytes together. wall_s, cpu_s: seconds, measured outside;
-    cpu_s covers all of its processes. detail: with infra, what to do; otherwise a remark or "".
+    cpu_s covers all of its processes (with Docker it is a lower bound). detail: with infra, what to do; otherwise a
+    remark or "".
     """
 
     status: Status

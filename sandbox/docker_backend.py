@@ -6,11 +6,13 @@ a container is refused. Files come in by a read-only bind mount; nothing is moun
 """
 
 import atexit
+import contextlib
 import json
 import os
 import shutil
 import tempfile
 import threading
+import time
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -32,6 +34,7 @@ USER = "65534:65534"
 FILES = 4096  # inodes of /tmp
 SHARED_MEMORY = "size=1m,nr_inodes=64"
 TIMEOUT_S = 60
+STALE_S = 3600
 MASKED = """
 /sys /dev/mqueue /proc/acpi /proc/asound /proc/interrupts /proc/kcore /proc/keys /proc/latency_stats /proc/sched_debug
 /proc/scsi /proc/timer_list /proc/timer_stats
@@ -60,6 +63,7 @@ class DockerSandbox:
             ) from error
         except FAULTS as error:
             raise SandboxUnavailable(_no_daemon(error)) from error
+        self._sweep()
         self._runtime = runtime or os.environ.get("GATE_DOCKER_RUNTIME") or None
         self._seccomp = json.dumps(profile())
         self._lock = threading.Lock()
@@ -67,6 +71,13 @@ class DockerSandbox:
         self._known: dict[str, bool] = {}
         self._open: set[DockerSession] = set()
         atexit.register(self.close)
+
+    def _sweep(self) -> None:
+        """Remove the containers that killed processes of ours left behind, an hour ago or more."""
+        for left in self._client.api.containers(all=True, filters={"label": LABEL}):
+            if time.time() - left["Created"] > STALE_S:
+                with contextlib.suppress(*FAULTS):
+                    self._client.api.remove_container(left["Id"], force=True, v=True)
 
     def run(self, program: Program, limits: Limits) -> Outcome:
         try:

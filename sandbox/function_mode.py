@@ -70,10 +70,20 @@ class Caller:
     Raises SandboxUnavailable when the sandbox can't be started.
     """
 
-    def __init__(self, sandbox: Sandbox, source: bytes, entry: str, limits: Limits, language: str = "python"):
+    def __init__(
+        self,
+        sandbox: Sandbox,
+        source: bytes,
+        entry: str,
+        limits: Limits,
+        language: str = "python",
+        environment: Mapping[str, str] | None = None,
+    ):
         driver = DRIVERS[language][0]
         files = {driver: _driver(language), DRIVERS[language][1]: source}
-        program = Program(files=files, entry=driver, language=language, argv=(entry,))
+        program = Program(
+            files=files, entry=driver, language=language, argv=(entry,), environment=dict(environment or {})
+        )
         self._limits = limits
         self._buffer = b""
         self.alive = True
@@ -179,12 +189,13 @@ def run_function(
     limits: Limits,
     language: str = "python",
     max_restarts: int = MAX_RESTARTS,
+    environment: Mapping[str, str] | None = None,
 ) -> list[CallResult]:
     """Call `entry` of a program with each of `calls`, in one process as long as it lives.
 
     A call that ends the process fails alone: the ones after it get a fresh process, `max_restarts` times at most;
-    after that the rest are given the last failure. A program that can't be loaded fails every call the same way.
-    Never raises for what a program does; a sandbox that can't be started makes calls infra.
+    after that the rest are given the last failure. environment: as in `Program`. A program that can't be loaded fails
+    every call the same way. Never raises for what a program does; a sandbox that can't be started makes calls infra.
     """
     results: list[CallResult] = []
     last = CallResult(CallOutcome.INFRA, detail="not run")
@@ -192,7 +203,7 @@ def run_function(
         if len(results) == len(calls):
             break
         try:
-            with Caller(sandbox, source, entry, limits, language) as caller:
+            with Caller(sandbox, source, entry, limits, language, environment) as caller:
                 if caller.loaded.outcome is not CallOutcome.RETURNED:
                     last = caller.loaded
                     break

@@ -23,10 +23,9 @@ LIMITS = Limits(wall_s=5, cpu_s=3, processes=16, file_bytes=2 << 20, tmp_bytes=4
 LOOP = msgspec.structs.replace(LIMITS, cpu_s=0.15)
 MEMORY = msgspec.structs.replace(LIMITS, memory_bytes=64 << 20)
 USER_NAMESPACES = (
-    "enable unprivileged user namespaces (sysctl kernel.unprivileged_userns_clone=1, user.max_user_namespaces>0; on "
-    "Ubuntu 24.04 kernel.apparmor_restrict_unprivileged_userns=0 or an AppArmor profile for bwrap), run as root, or "
-    "use --sandbox docker; inside a container, allow user namespaces and /proc mounts (--security-opt "
-    "seccomp=unconfined --security-opt systempaths=unconfined)"
+    "let users make user namespaces (sysctl kernel.unprivileged_userns_clone=1, user.max_user_namespaces=10000; on "
+    "Ubuntu 24.04 kernel.apparmor_restrict_unprivileged_userns=0), or use --sandbox docker; inside a container, allow "
+    "user namespaces and /proc mounts (--security-opt seccomp=unconfined --security-opt systempaths=unconfined)"
 )
 CONTROL = "run where a control group can be made (root, or a systemd user session), or use --sandbox docker"
 REPORT = "don't use this sandbox on this machine; use --sandbox docker, and report what was found"

@@ -163,6 +163,23 @@ def test_what_this_machine_has_holds_a_process_and_is_removed() -> None:
     assert "mtp-gate-" not in Path("/proc/self/cgroup").read_text()
 
 
+def test_only_old_groups_of_dead_processes_are_swept(tmp_path: Path) -> None:
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    names = {
+        "old": f"mtp-gate-{dead.pid}-0",
+        "new": f"mtp-gate-{dead.pid}-1",
+        "ours": f"mtp-gate-{os.getpid()}-0",
+    }
+    for name in (*names.values(), "mtp-gate-x-1", "session-1"):
+        (tmp_path / name).mkdir()
+        os.utime(tmp_path / name, (0, 0))
+    os.utime(tmp_path / names["new"])
+    cgroups.sweep([tmp_path])
+    assert not (tmp_path / names["old"]).exists()
+    assert len(list(tmp_path.iterdir())) == 4
+
+
 def test_cpu_time_of_a_group_is_what_its_process_used() -> None:
     groups = cgroups.find()
     if groups is None:

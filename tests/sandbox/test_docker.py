@@ -97,6 +97,22 @@ def test_nothing_is_left_after_any_end(docker_sandbox: Any) -> None:
     assert api.volumes()["Volumes"] in (None, [])
 
 
+def test_a_container_left_by_a_killed_process_is_swept(
+    docker_host: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import sandbox.docker_backend as backend
+
+    made = backend.DockerSandbox(docker_host)
+    session = made.open(SLEEPER, Limits(wall_s=200))
+    backend.DockerSandbox(docker_host).close()
+    assert len(made._client.api.containers(all=True)) == 1  # too young
+    monkeypatch.setattr(backend, "STALE_S", -1)
+    backend.DockerSandbox(docker_host).close()
+    assert made._client.api.containers(all=True) == []
+    session.close()
+    made.close()
+
+
 def test_a_limit_that_is_only_warned_of_is_refused(
     docker_sandbox: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
