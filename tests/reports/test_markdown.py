@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
@@ -103,6 +103,7 @@ def test_escaped_text_reads_as_it_was(text: str) -> None:
     assert re.findall(r"</?(\w+)", html) in (["p", "p"], ["p", "br", "p"])
 
 
+@example("`a`\n````\nb")
 @given(st.text(st.sampled_from("`~a\n "), max_size=40))
 def test_nothing_leaves_a_fence(text: str) -> None:
     found = parser().parse(fence(text) + "\n\nafter")

@@ -7,7 +7,7 @@ import unicodedata
 from html.parser import HTMLParser
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from reports.visible import marked, one_line, visible
@@ -73,6 +73,7 @@ class _Seen(HTMLParser):
         raise AssertionError("a comment")
 
 
+@example("<script>alert(1)</script>\x00<script>alert(2)</script>\u202e<!-- x")
 @given(st.text(st.sampled_from("<>&\"'/!-=[] scriptonload\x00\u202e\n"), max_size=80))
 def test_markup_is_only_text(text: str) -> None:
     seen = _Seen()
