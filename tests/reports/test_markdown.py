@@ -12,7 +12,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
+from evals.types import Failure
 from reports.markdown import LIMIT, code, escaped, fence, render
+from reports.telling import most_telling
 
 HOSTILE = (
     "![x](http://evil.example/p.png) <img src=x> **bold** @octocat #1 | `a` ``b`` [l](javascript:x) </details> "
@@ -71,6 +73,15 @@ def test_it_says_the_verdict_the_table_and_the_three_most_telling_differences(ru
         "prose, w3: mtp@1, control@1 differs from token 8",
     ]
     assert "[['say hi']]" in said
+
+
+def test_a_lost_case_tells_more_than_a_missing_answer_and_that_more_than_a_wide_margin(run: Any) -> None:
+    run.margins = [msgspec.structs.replace(m, gap=9.0 if m.prompt == "w3" else 0.01) for m in run.margins]
+    gone = next(a for a in run.answers if (a.arm, a.task, a.prompt) == ("mtp@1", "prose", "w4"))
+    failure = Failure("hang", "silent for 60 s")
+    run.answers[run.answers.index(gone)] = msgspec.structs.replace(gone, text="", ids=(), failure=failure)
+    order = [prompt.id for _, prompt, _ in most_telling(run.view(), 3)]
+    assert order == ["w2", "w4", "w3"]
 
 
 def test_a_models_words_make_nothing_but_text(make_run: Callable[[], Any]) -> None:
