@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 Key = TypeVar("Key", bound=Hashable)
 
 RESAMPLES = 4999
+BATCH = 200
+"""Resamples in memory at once: a run may have tens of thousands of prompts."""
 
 
 class PromptPair(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -199,16 +201,17 @@ def mcnemar(lost: int, gained: int) -> float:
 def sign_flip(net_lost: Sequence[int]) -> float:
     """Exact one-sided p-value of a total net loss at least this large, each prompt's sign being a fair coin.
 
-    The distribution of the sum of ±d is built by convolution, so that it is exact for any number of prompts.
+    The distribution of the sum of ±d is built prompt by prompt, so that it is exact for any number of them.
     """
     import numpy as np
 
     sizes = [abs(n) for n in net_lost if n]
     chances = np.ones(1)
     for size in sizes:
-        step = np.zeros(2 * size + 1)
-        step[0] = step[-1] = 0.5
-        chances = np.convolve(chances, step)
+        wider = np.zeros(len(chances) + 2 * size)
+        wider[: len(chances)] += chances / 2
+        wider[2 * size :] += chances / 2
+        chances = wider
     return float(min(1.0, chances[sum(net_lost) + sum(sizes) :].sum()))
 
 
@@ -267,6 +270,7 @@ def _interval(differences: NDArray[np.float64], confidence: float, seed: int) ->
         np.mean,
         confidence_level=confidence,
         n_resamples=RESAMPLES,
+        batch=BATCH,
         method="percentile",
         rng=np.random.default_rng(seed),
     ).confidence_interval
