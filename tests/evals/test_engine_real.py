@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
@@ -71,7 +70,8 @@ def test_counters_are_the_runtimes_own_and_unknown_for_plain(answers: list[Answe
             assert (answer.accepted, answer.drafted) == (None, None)
         else:
             assert answer.drafted is not None and answer.accepted is not None
-            assert 0 < answer.accepted <= answer.drafted
+            assert 0 <= answer.accepted <= answer.drafted > 0
+    assert any(a.accepted for a in answers)
 
 
 def test_text_stream_and_ids_agree(answers: list[Answer], sample_dir: Path) -> None:
@@ -130,8 +130,8 @@ def test_settings_that_the_engine_refuses_are_a_sentence(
         ("{% for", "its chat template failed"),
         ("{{ messages.__class__.__mro__[1].__subclasses__() }}", "its chat template failed"),
         (
-            "{% for i in range(10**9) %}{% for j in range(10**9) %}{% endfor %}{% endfor %}",
-            "it was ended|range",
+            "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+            "it was ended",
         ),
     ],
     ids=["none", "raises", "syntax", "escape", "endless"],
@@ -145,7 +145,7 @@ def test_a_template_that_fails_is_a_sentence(
     if template is not None:
         (tmp_path / "chat_template.jinja").write_text(template)
     with pytest.raises(PrepareError, match=words):
-        prepare(inspect_model(tmp_path), ("hi",), timeout_s=20)
+        prepare(inspect_model(tmp_path), ("hi",), timeout_s=10 if template and "99999" in template else 180)
 
 
 def test_thinking_is_switched_off_where_the_template_can(sample_dir: Path, tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_an_engine_dies_with_its_parent_and_not_of_its_ctrl_c(how: int, plan: Pl
     assert parent.stdout is not None
     engine = psutil.Process(int(parent.stdout.readline()))
     os.kill(engine.pid, signal.SIGINT)
-    time.sleep(0.5)
+    psutil.wait_procs([engine], timeout=6)
     assert engine.is_running() and engine.status() != psutil.STATUS_ZOMBIE
     parent.send_signal(how)
     parent.wait()
