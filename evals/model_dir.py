@@ -63,8 +63,10 @@ class _Config(msgspec.Struct, frozen=True):
     text_config: _TextConfig | None = None
 
 
-def inspect_model(path: str | Path, *, need_head: bool = True) -> ModelDir:
+def inspect_model(path: str | Path, *, need_head: bool = True, layout: HeadLayout | None = None) -> ModelDir:
     """Look at a directory. With need_head=False a target without any head is accepted too (head is None).
+
+    layout: which head to take where both are there.
 
     Raises ModelDirError for a path that isn't there, a directory that is no model, and a head that is absent, broken,
     ambiguous, undeclared or of an unsupported depth.
@@ -76,7 +78,7 @@ def inspect_model(path: str | Path, *, need_head: bool = True) -> ModelDir:
     declared = config.mtp_num_hidden_layers
     if declared is None and config.text_config is not None:
         declared = config.text_config.mtp_num_hidden_layers
-    head = _head(root, sizes)
+    head = _head(root, sizes, layout)
     if head is None and need_head:
         raise ModelDirError(_no_head(root, sizes, declared))
     if head is not None:
@@ -201,9 +203,9 @@ def _target(root: Path, sizes: dict[str, int]) -> str:
     raise ModelDirError(f"{root}: not a model: expected {names}, found {what}.")
 
 
-def _head(root: Path, sizes: dict[str, int]) -> HeadLayout | None:
-    genai = any(_present(stem, sizes) for stem in GENAI_HEAD)
-    split = any(_present(stem, sizes) for stem in SPLIT_HEAD)
+def _head(root: Path, sizes: dict[str, int], layout: HeadLayout | None) -> HeadLayout | None:
+    genai = layout != "split" and any(_present(stem, sizes) for stem in GENAI_HEAD)
+    split = layout != "genai" and any(_present(stem, sizes) for stem in SPLIT_HEAD)
     if genai and split:
         raise ModelDirError(
             f"{root}: ambiguous: two heads ({GENAI_HEAD[0]}, and {' with '.join(SPLIT_HEAD)}). Name one: keep each in "

@@ -96,6 +96,7 @@ def unsound_constants(graph: Graph, most: int = 48) -> tuple[int, int, int]:
         samples = [read_values(graph, const, first, 512) for first in (0, const.elements // 2)]
         values = np.concatenate([sample for sample in samples if sample is not None])
         looked += 1
-        zeros += not values.any()
-        infinite += not np.isfinite(values).all()
+        finite = bool(np.isfinite(values).all())
+        zeros += finite and not values.any()
+        infinite += not finite
     return looked, zeros, infinite

@@ -14,6 +14,10 @@ import click
 COMMANDS = {
     "check": ("gate.cli.check", "Decode, compare, grade, and say whether the head may be served."),
     "verify": ("gate.cli.verify", "Hold a model directory against an attestation, before it is deployed."),
+    "inspect": (
+        "gate.cli.inspect",
+        "Say what a model directory holds, and refuse one whose parts don't fit.",
+    ),
     "grade": ("gate.cli.grade", "Grade and decide a run again, without decoding."),
     "report": ("gate.cli.report", "Write a run's verdict and report again, without decoding."),
     "card": ("gate.cli.card", "Print the table that a head's model card needs."),

@@ -1,0 +1,221 @@
+"""One look at a model directory: everything that files, sizes and graphs tell, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from evals.digest import digest_dir, digest_model
+from evals.inspection.chat import look_at_template
+from evals.inspection.configs import declared_against_found, look_at_generation, read_declared
+from evals.inspection.facts import decoder_layers, describe, draft_cost, quantisation_problems, tied
+from evals.inspection.graph import Graph
+from evals.inspection.norms import compare_norms
+from evals.inspection.pairing import Graphs, count_tokens, fit
+from evals.inspection.runtime import experts_read
+from evals.inspection.types import Inspection, Layout, Norms, Part, Problem, Role
+from evals.inspection.versions import compare_versions, installed
+from evals.inspection.whole import read_parts
+from evals.model_dir import (
+    EMBEDDINGS,
+    GENAI_HEAD,
+    SPLIT_HEAD,
+    TARGETS,
+    TOKENIZER,
+    HeadLayout,
+    ModelDir,
+    ModelDirError,
+    inspect_model,
+    list_files,
+    require_decodable,
+)
+
+_SEVERITIES = ("error", "warning", "note")
+_T = TypeVar("_T")
+
+
+def inspect_directory(
+    path: str | Path, *, digests: bool = False, device: str | None = None, layout: HeadLayout | None = None
+) -> Inspection:
+    """Look at a directory. digests: hash every file too (at disk speed). device: compile the head there, in a child.
+    layout: which head to look at where both are.
+
+    Raises ModelDirError only where there is no directory that can be listed; all else is a Problem in the result.
+    """
+    root = Path(path)
+    sizes = list_files(root)
+    problems: list[Problem] = []
+    model = _attempt(problems, "directory", lambda: inspect_model(root, layout=layout))
+    if model is not None:
+        _attempt(problems, "not-decodable", lambda: require_decodable(model))
+    said = " ".join(problem.message for problem in problems)
+    graphs, broken = read_parts(root, sizes)
+    problems += [p for p in broken if p.code not in ("part-broken", "weights-short") or p.where not in said]
+
+    declared = read_declared(root)
+    pair = _pair(graphs, model, layout)
+    tokens = _attempt(problems, "damaged-file", lambda: count_tokens(root))
+    found = None if pair is None else fit(pair, tokens)
+    parts = tuple(
+        part
+        for stem, graph in sorted(graphs.items())
+        if (part := _attempt(problems, "weights-short", _describer(stem, graph, pair))) is not None
+    )
+    if device is not None:
+        parts = _on_device(root, parts, device, problems)
+    for part in parts:
+        problems += [*quantisation_problems(part), *_expert_problems(part, device)]
+    here = installed()
+    problems += compare_versions(parts, here)
+    layers = None
+    if found is not None and pair is not None:
+        problems += [*found.problems, *declared_against_found(declared, found.hidden_size, found.vocabulary)]
+        layers, unfit = decoder_layers(pair.target, declared.layers)
+        problems += unfit
+    same = None
+    if found is not None and pair is not None:
+        same = _attempt(problems, "weights-short", lambda: tied(pair.target, found))
+    if same is not None and declared.tied is not None and same != declared.tied:
+        message = f"tie_word_embeddings is {str(declared.tied).lower()}, the weights say {str(same).lower()}."
+        problems.append(Problem("config-mismatch", "warning", message, "config.json"))
+    norms = None
+    if pair is not None and pair.head is not None:
+        compared = _attempt(problems, "weights-short", _comparer(pair.head, pair.target))
+        norms, suspicion = compared or (None, None)
+        problems += [] if suspicion is None else [suspicion]
+    tokenizer = graphs.get(TOKENIZER[0])
+    templates, odd = look_at_template(
+        root, None if tokenizer is None else tokenizer.info.get("chat_template")
+    )
+    problems += odd
+    problems += look_at_generation(root, declared, _tokenizer_stop(tokenizer))
+    hashes = _attempt(problems, "damaged-file", lambda: _digests(root, model)) if digests else None
+    head = next((part for part in parts if part.role == "head"), None)
+    draft = None
+    if pair is not None and pair.head is not None and found is not None and head is not None:
+        draft = draft_cost(pair.head, head, found, pair.lm_head)
+    return Inspection(
+        path=str(root),
+        servable=not any(problem.severity == "error" for problem in problems),
+        layout=_layout(sizes),
+        target=None if pair is None else pair.target.file.stem,
+        model_type=None if model is None else model.model_type,
+        size=sum(sizes.values()),
+        layers_declared=None if model is None else model.declared_layers,
+        hidden_size=None if found is None else found.hidden_size,
+        vocabulary=None if found is None else found.vocabulary,
+        tokens=tokens,
+        tied_declared=declared.tied,
+        tied_found=same,
+        decoder_layers=layers,
+        parts=parts,
+        draft=draft,
+        norms=norms,
+        chat_template=templates,
+        installed=here,
+        device=device,
+        digests=hashes or {},
+        problems=tuple(sorted(problems, key=lambda problem: _SEVERITIES.index(problem.severity))),
+    )
+
+
+def _attempt(problems: list[Problem], code: str, look: Callable[[], _T]) -> _T | None:
+    try:
+        return look()
+    except ModelDirError as error:
+        problems.append(Problem(code, "error", str(error)))
+        return None
+
+
+def _layout(sizes: dict[str, int]) -> Layout:
+    def present(stem: str) -> bool:
+        return f"{stem}.xml" in sizes or f"{stem}.bin" in sizes
+
+    exported = present(GENAI_HEAD[0])
+    halves = sum(present(stem) for stem in SPLIT_HEAD)
+    if exported and halves:
+        return "both"
+    if halves:
+        return "split" if halves == len(SPLIT_HEAD) else "half"
+    return "exported" if exported else "none"
+
+
+def _pair(graphs: dict[str, Graph], model: ModelDir | None, layout: HeadLayout | None) -> Graphs | None:
+    """The graphs that must fit, as far as they could be read."""
+    target = next((graphs[stem] for stem in TARGETS if stem in graphs), None)
+    if target is None:
+        return None
+    chosen = layout or (None if model is None else model.head)
+    split = chosen == "split" or (chosen is None and GENAI_HEAD[0] not in graphs)
+    return Graphs(
+        target=target,
+        head=graphs.get(SPLIT_HEAD[0] if split else GENAI_HEAD[0]),
+        lm_head=graphs.get(SPLIT_HEAD[1]) if split else None,
+        embeddings=graphs.get(EMBEDDINGS),
+    )
+
+
+def _describer(stem: str, graph: Graph, pair: Graphs | None) -> Callable[[], Part]:
+    role: Role = "other"
+    if pair is not None:
+        named: tuple[tuple[Role, Graph | None], ...] = (
+            ("target", pair.target),
+            ("head", pair.head),
+            ("lm_head", pair.lm_head),
+            ("embeddings", pair.embeddings),
+        )
+        role = next((name for name, other in named if other is graph), "other")
+    return lambda: describe(stem, graph, role)
+
+
+def _comparer(head: Graph, target: Graph) -> Callable[[], tuple[Norms | None, Problem | None]]:
+    return lambda: compare_norms(head, target)
+
+
+def _on_device(root: Path, parts: tuple[Part, ...], device: str, problems: list[Problem]) -> tuple[Part, ...]:
+    """The parts with the head's experts as the device reads them. A head that doesn't compile is an error."""
+    done = []
+    for part in parts:
+        if part.role == "head":
+            graph = root / f"{part.name}.xml"
+            read = _attempt(problems, "not-compiled", lambda graph=graph: experts_read(graph, device))  # type: ignore[misc]
+            if read is not None and part.experts is not None:
+                part = msgspec.structs.replace(part, experts=msgspec.structs.replace(part.experts, read=read))
+        done.append(part)
+    return tuple(done)
+
+
+def _expert_problems(part: Part, device: str | None) -> list[Problem]:
+    experts = part.experts
+    if experts is None or part.role != "head":
+        return []
+    where = f"{part.name}.xml"
+    needed = "" if experts.bytes_chosen is None else f" ({experts.bytes_chosen} needed for {experts.chosen})"
+    if experts.read == "all":
+        message = (
+            f"{device} computes all {experts.count} experts and reads {experts.bytes_all} bytes a draft{needed}: such "
+            "a head can be slower than plain decoding. Gate its speed."
+        )
+        return [Problem("experts-dense", "warning", message, where)]
+    if experts.read == "unknown":
+        message = (
+            f"{experts.count} experts, {experts.bytes_all} bytes if all are read{needed}: the graph can't tell which; "
+            "name the device that will serve (--device)."
+        )
+        return [Problem("experts-unknown", "note", message, where)]
+    return []
+
+
+def _tokenizer_stop(tokenizer: Graph | None) -> int | None:
+    text = "" if tokenizer is None else tokenizer.info.get("eos_token_id", "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 12 else None
+
+
+def _digests(root: Path, model: ModelDir | None) -> dict[str, str]:
+    if model is None:
+        return {"whole": digest_dir(root)}
+    made = digest_model(model)
+    return {"whole": made.whole, "target": made.target, **({"head": made.head} if made.head else {})}
