@@ -163,7 +163,7 @@ class Evidence(msgspec.Struct, frozen=True):
     @property
     def executes(self) -> bool:
         """True where judging runs a program that the model wrote."""
-        return self.judge in ("function", "program")
+        return self.judge != "constraints"
 
 
 class RunEvidence(msgspec.Struct, frozen=True):

@@ -11,12 +11,12 @@ OURS = ("tasks", "sandbox", "evals", "gate", "reports")
 
 
 def is_user_error(error: BaseException) -> bool:
-    """Whether an exception's message is written for the user: by convention our own classes of ValueError, and a
-    sandbox that can't be had."""
+    """Whether an exception's message is written for the user: by convention our own classes of ValueError, a
+    sandbox that can't be had, a sample that is damaged."""
     kind = type(error)
     if kind.__module__.partition(".")[0] not in OURS:
         return False
-    return isinstance(error, ValueError) or kind.__name__ == "SandboxUnavailable"
+    return isinstance(error, ValueError) or kind.__name__ in ("SandboxUnavailable", "SampleDamaged")
 
 
 def could_not_write(error: BaseException) -> bool:
