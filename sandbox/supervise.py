@@ -129,8 +129,6 @@ class Supervised:
     def receive(self) -> bytes:
         while not self._inbox and not self._ended() and self._is_open(self._stdout):
             self._pump()
-        if not self._inbox:
-            self._drain()  # what it wrote just before its end
         if not self._inbox or self._stopped is not None:
             raise SessionEnded(self.close())
         data, self._inbox = bytes(self._inbox), bytearray()

@@ -77,6 +77,16 @@ def test_wall_and_cpu_timeouts_are_told_apart(sandbox: Sandbox) -> None:
     assert busy.cpu_s >= 0.4
 
 
+def test_cpu_time_of_short_lived_children_counts(sandbox: Sandbox) -> None:
+    """No single process comes near RLIMIT_CPU here."""
+    source = (
+        "import os, time\nwhile True:\n    if os.fork() == 0:\n        end = time.process_time() + 0.05\n"
+        "        while time.process_time() < end: pass\n        os._exit(0)\n    os.wait()"
+    )
+    outcome = sandbox.run(python(source), Limits(wall_s=60, cpu_s=0.6))
+    assert (outcome.status, outcome.limit) == (Status.TIMEOUT, "cpu_s")
+
+
 def test_output_so_far_is_kept_on_a_timeout(sandbox: Sandbox) -> None:
     outcome = sandbox.run(
         python("print('so far', flush=True)\nimport time; time.sleep(100)"), Limits(wall_s=2, cpu_s=5)

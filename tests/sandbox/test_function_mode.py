@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandbox.bubblewrap import Bubblewrap
-from sandbox.contract import Limits, Program, SandboxUnavailable
+from sandbox.contract import Limits, Outcome, Program, SandboxUnavailable, SessionEnded, Status
 from sandbox.drivers.python_driver import DEPTH, Malformed, Unsupported, decode, encode
 from sandbox.function_mode import CallOutcome, CallResult, run_function
 
@@ -201,6 +201,80 @@ def test_dataclasses_and_annotations_work_in_a_program(bubblewrap: Bubblewrap) -
 
 def test_no_calls_need_no_sandbox() -> None:
     assert run_function(Down(), b"", "f", [], LIMITS) == []  # type: ignore[arg-type]
+
+
+class Forger:
+    """A sandbox whose program has taken the driver's place: it answers each question with what it was told to, in
+    which IDENTITY stands for the question's id.
+    """
+
+    name = "forger"
+
+    def __init__(self, *replies: bytes):
+        self._replies, self._asked = list(replies), b""
+
+    def open(self, program: Program, limits: Limits) -> Forger:
+        return self
+
+    def restart_clock(self) -> None:
+        pass
+
+    def send(self, data: bytes) -> None:
+        self._asked = data.split(b" ")[0]
+
+    def receive(self) -> bytes:
+        if not self._replies:
+            raise SessionEnded(Outcome(status=Status.EXITED, exit_code=0))
+        return self._replies.pop(0).replace(b"IDENTITY", self._asked)
+
+    def close(self) -> None:
+        pass
+
+
+LOADED = b"IDENTITY r 1\nn"
+
+
+@pytest.mark.parametrize(
+    ("reply", "outcome"),
+    [
+        (b"IDENTITY r 3\ni5;", "returned"),
+        (b"1 r 3\ni5;", "crash"),
+        (b"0IDENTITY r 3\ni5;", "crash"),
+        (b"IDENTITY r 3\ni5;IDENTITY r 3\ni5;", "crash"),
+        (b"IDENTITY r 3\ni5;x", "crash"),
+        (b"IDENTITY r 2\ni5;", "crash"),
+        (b"IDENTITY r 99999999\ni5;", "output_limit"),
+        (b"IDENTITY r 9999999999\ni5;", "crash"),
+        (b"IDENTITY x 3\ni5;", "crash"),
+        (b"IDENTITY r -3\ni5;", "crash"),
+        (b"IDENTITY r 3 \ni5;", "crash"),
+        (b"\nIDENTITY r 3\ni5;", "crash"),
+        (b"x" * 1000, "crash"),
+        (b"IDENTITY r 4\ni5;", "crash"),
+        (b"IDENTITY e 2\n\xff\xfe", "raised"),
+        (b'{"passed": true}\n', "crash"),
+    ],
+)
+def test_only_the_drivers_own_reply_counts(reply: bytes, outcome: str) -> None:
+    (result,) = run_function(Forger(LOADED, reply), b"", "f", [()], LIMITS)  # type: ignore[arg-type]
+    assert result.outcome == outcome, result
+
+
+def test_a_reply_in_pieces_is_put_together() -> None:
+    pieces = [b"IDENT", b"ITY r 3", b"\ni", b"5", b";"]
+    (result,) = run_function(Forger(LOADED, b"".join(pieces[:2]), *pieces[2:]), b"", "f", [()], LIMITS)  # type: ignore[arg-type]
+    assert result == CallResult(CallOutcome.RETURNED, value=5)
+
+
+def test_a_late_reply_is_not_taken_for_the_next_question() -> None:
+    class Late(Forger):
+        def receive(self) -> bytes:
+            reply = super().receive()
+            self.first = getattr(self, "first", self._asked)
+            return reply.replace(b"FIRST", self.first)
+
+    results = run_function(Late(LOADED, b"FIRST r 3\ni5;"), b"", "f", [()], LIMITS, max_restarts=0)  # type: ignore[arg-type]
+    assert results[0].outcome is CallOutcome.CRASH
 
 
 class Down:

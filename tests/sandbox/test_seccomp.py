@@ -61,6 +61,12 @@ def test_every_denied_call_is_refused_and_no_other(machine: str, counted: bool) 
     assert run(program, seccomp.CLONE3, machine) == ENOSYS
 
 
+def test_what_must_be_closed_is_named() -> None:
+    must = "ptrace io_uring_setup io_uring_enter unshare setns mount umount2 keyctl add_key bpf userfaultfd"
+    must += " perf_event_open process_vm_readv process_vm_writev open_by_handle_at kexec_load init_module reboot chroot"
+    assert set(must.split()) <= set(seccomp.DENIED)
+
+
 @pytest.mark.parametrize("machine", seccomp.AUDIT_ARCH)
 def test_sockets_by_family_kind_and_protocol(machine: str) -> None:
     program = seccomp.program(machine)
