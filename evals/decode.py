@@ -172,7 +172,6 @@ class _Seat:
     def enter(self, session: int) -> None:
         """Make sure that the next answer comes from that session's process: another session is another process."""
         if session != self.session:
-            self.engine.kill()
             self.built, self.failure, self.session = False, None, session
 
     def allow_restart(self) -> None:

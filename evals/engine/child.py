@@ -50,7 +50,8 @@ class Child:
         return None if self._process is None else self._process.pid
 
     def start(self) -> None:
-        """Start the command with two file descriptors (to read, to write) appended."""
+        """Start the command with two file descriptors (to read, to write) appended; a predecessor is ended first."""
+        self.kill()
         child_read, self._write_fd = os.pipe()
         self._read_fd, child_write = os.pipe()
         try:
