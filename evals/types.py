@@ -178,9 +178,11 @@ class Margin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The base's logits at a divergence: how near was the other arm's token?
 
     rank: 1 + number of tokens with a strictly higher logit at width 1. gap: nats between the best and the other
-    arm's token at width 1 and at the verify width. noise: |logit movement| between the two widths over whole answers,
-    quantile name ("p50", "p90", "p99", "max") to nats. source: the graph it was read from. reproduced: the replay gave
-    this arm's own tokens up to the divergence, so it is evidence.
+    arm's token at width 1 and at the verify width (0 there: the sound target picks that token too at that width).
+    movement: how far the gap between both arms' tokens moves between the widths. noise: the same of the two best tokens
+    over whole answers, quantile name ("p50", "p90", "p99", "max") to nats. source: the graph it was read from.
+    reproduced: the replay gave plain's own tokens up to and with the divergence, and the other arm's before it, so it
+    is evidence.
     """
 
     arm: str
