@@ -132,7 +132,7 @@ class _Reader:
         self._dims: list[int | None] = []
         self._text = ""
         self._needed = 0
-        self._parser = expat.ParserCreate()
+        self._parser = expat.ParserCreate("UTF-8")  # whatever the file declares: no other codec is looked up
         self._parser.StartElementHandler = self._start
         self._parser.EndElementHandler = self._end
         self._parser.StartDoctypeDeclHandler = self._doctype
@@ -172,16 +172,18 @@ class _Reader:
         depth = len(self._path)
         if depth > MAX_DEPTH:
             _refuse(self._file, f"elements nested over {MAX_DEPTH} deep")
-        if tag == "layer":
+        if tag == "port":
+            return
+        if tag == "dim":
+            if self._layers and self._layers[-1][1] == "Result":
+                self._text = ""
+                self._parser.CharacterDataHandler = self._characters
+        elif tag == "layer":
             self._layer(attributes)
         elif tag == "edge" and self._path[-2:-1] == ["edges"]:
             self._edge(attributes)
         elif tag == "data":
             self._data(attributes)
-        elif tag == "dim":
-            if self._layers and self._layers[-1][1] == "Result":
-                self._text = ""
-                self._parser.CharacterDataHandler = self._characters
         elif tag in _BODIES:
             self._bodies += 1
             self._scopes.append(f"{self._bodies}/")
@@ -194,9 +196,12 @@ class _Reader:
 
     def _end(self, tag: str) -> None:
         self._path.pop()
-        if tag == "dim" and self._parser.CharacterDataHandler is not None:
-            self._parser.CharacterDataHandler = None
-            self._dims.append(_side(self._text))
+        if tag == "port":
+            return
+        if tag == "dim":
+            if self._parser.CharacterDataHandler is not None:
+                self._parser.CharacterDataHandler = None
+                self._dims.append(_side(self._text))
         elif tag == "layer":
             key, kind, attributes = self._layers.pop()
             if kind == "Result" and "/" not in key:
