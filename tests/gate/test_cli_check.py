@@ -62,7 +62,8 @@ def test_every_planned_answer_and_grade_is_recorded(
     ran: tuple[Path, subprocess.CompletedProcess[str]],
 ) -> None:
     records = RunReader(ran[0] / "run")
-    keys = {answer.key for answer in records.answers()}
+    answers = list(records.answers())
+    keys = {answer.key for answer in answers if answer.probe is None}
     planned = {
         (arm, task, prompt, repeat, 0, None)
         for arm, repeats in records.manifest.repeats.items()
@@ -73,6 +74,8 @@ def test_every_planned_answer_and_grade_is_recorded(
     assert keys == planned
     assert {(g.arm, g.task, g.prompt, g.repeat) for g in records.grades()} == {key[:4] for key in planned}
     assert records.end is not None and records.end.complete
+    probed = {(a.arm, a.session) for a in answers if a.probe == "state"}
+    assert probed == {(arm.name, session) for arm in records.manifest.arms for session in (0, 1)}
 
 
 def test_counters_are_the_engines(ran: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
