@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -93,3 +94,46 @@ def save_expert_head(into: Path, hidden: int, *, experts: int, chosen: int, extr
     weighed = ops.multiply(each, ops.unsqueeze(by_expert, ops.constant(np.int64(-1))))
     result = ops.reshape(ops.reduce_sum(weighed, np.array([0]), False), ops.shape_of(rows), False)
     save(into, HEAD, [result.output(0)], [states, embeds], ["last_hidden_state"])
+
+
+def save_small_model(into: Path, sample: Path) -> None:
+    """A whole directory of small graphs, compressed as nncf does it, with the sample's tokenizer and configs."""
+    tokens, hidden = _shape(sample)
+    graphs = [TARGET, HEAD, EMBEDDINGS, "openvino_vision"]
+    into.mkdir(parents=True)
+    for file in sample.iterdir():
+        if not file.name.startswith(tuple(graphs)):
+            shutil.copyfile(file, into / file.name)
+    rng = np.random.default_rng(3)
+    embeds = parameter("inputs_embeds", [-1, -1, hidden])
+    normed = ops.multiply(_normed(embeds), ops.constant(np.ones((1, 1, hidden), dtype=np.float32)))
+    body = ops.matmul(normed, compressed(rng, hidden, hidden), False, True)
+    logits = ops.matmul(body, compressed(rng, tokens, hidden), False, True)
+    save(into, TARGET, [logits.output(0)], [embeds], ["logits"])
+    states, embeds = (parameter(name, [-1, -1, hidden]) for name in ("hidden_states", "inputs_embeds"))
+    joined = ops.matmul(ops.concat([embeds, states], 2), compressed(rng, hidden, 2 * hidden), False, True)
+    scaled = ops.multiply(_normed(joined), ops.constant(np.full((1, 1, hidden), 1.1, dtype=np.float32)))
+    save(into, HEAD, [scaled.output(0)], [states, embeds], ["last_hidden_state"])
+    save_embeddings(into, rng.standard_normal((tokens, hidden)))
+
+
+def compressed(rng: np.random.Generator, rows: int, columns: int, group: int = 32) -> ov.Node:
+    """A u4 weight with scale and zero point per group."""
+    packed = rng.integers(0, 16, (rows, columns // group, group)).astype(np.uint8)
+    value = ops.convert(ops.constant(packed, dtype=ov.Type.u4), "f16")
+    zero = ops.convert(
+        ops.constant(np.full((rows, columns // group, 1), 7, np.uint8), dtype=ov.Type.u4), "f16"
+    )
+    scale = ops.constant(rng.uniform(0.01, 0.1, (rows, columns // group, 1)).astype(np.float16))
+    scaled = ops.multiply(ops.subtract(value, zero), scale)
+    return ops.convert(ops.reshape(scaled, np.array([rows, columns]), False), "f32")
+
+
+def _normed(value: ov.Node) -> ov.Node:
+    mean = ops.reduce_mean(ops.power(value, np.float32(2)), np.array([-1]), True)
+    return ops.multiply(value, ops.divide(np.float32(1), ops.sqrt(ops.add(mean, np.float32(1e-6)))))
+
+
+def _shape(sample: Path) -> tuple[int, int]:
+    config = json.loads((sample / "config.json").read_text())["text_config"]
+    return config["vocab_size"], config["hidden_size"]
