@@ -76,7 +76,7 @@ class Supervised:
             if self._group is not None:
                 self._group.add(pid)
             else:
-                self._watchdog = watchdog.Watchdog(pid)
+                self._watchdog = watchdog.Watchdog(pid, self._limits.tmp_bytes)
         except OSError as error:
             raise StartFailed(
                 f"the sandbox's first process couldn't be bounded: {error}; {self._last_words()}"

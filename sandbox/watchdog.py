@@ -9,16 +9,18 @@ import contextlib
 import os
 from pathlib import Path
 
+PAGE = os.sysconf("SC_PAGE_SIZE")
 TICKS = os.sysconf("SC_CLK_TCK")
 INTERVAL_S = 0.02
 INODE = 1024
 
 
 class Watchdog:
-    """Watches the pid namespace whose first process is `pid`, and the file system mounted on its /tmp."""
+    """Watches the pid namespace whose first process is `pid`, and the file system of `tmp_bytes` on its /tmp."""
 
-    def __init__(self, pid: int):
+    def __init__(self, pid: int, tmp_bytes: int):
         self._pid = pid
+        self._tmp_blocks = -(-tmp_bytes // PAGE)
         self._namespace = Path(f"/proc/{pid}/ns/pid").stat().st_ino
         self._cpu: dict[tuple[int, int], float] = {}
 
@@ -38,8 +40,12 @@ class Watchdog:
                 self._cpu[int(entry.name), int(fields[19])] = sum(map(int, fields[11:13])) / TICKS
         with contextlib.suppress(OSError):
             scratch = os.statvfs(f"/proc/{self._pid}/root/tmp")
-            total += (scratch.f_blocks - scratch.f_bfree) * scratch.f_frsize
-            total += (scratch.f_files - scratch.f_ffree) * INODE
+            if (scratch.f_blocks, scratch.f_frsize) == (
+                self._tmp_blocks,
+                PAGE,
+            ):  # until it is mounted, the host's is seen
+                total += (scratch.f_blocks - scratch.f_bfree) * PAGE
+                total += (scratch.f_files - scratch.f_ffree) * INODE
         return total
 
     def cpu_s(self) -> float:
