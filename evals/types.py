@@ -93,6 +93,8 @@ class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     session: int = 0
     probe: Literal["state", "start"] | None = None
     failure: Failure | None = None
+    cached: bool = False
+    """Taken from an earlier run's answers (`--cache`); it has no times then."""
 
     @property
     def key(self) -> tuple[str, str, str, int, int, str | None]:

@@ -32,10 +32,10 @@ def caveats(run: RunEvidence, policy: Policy, findings: Sequence[Finding]) -> tu
         out.append(
             "No control arm was decoded, so what the verify width changes can't be told from what the head changes."
         )
-    if any(_kv_u8(item, run) for item in items):
+    if any(_kv_quantised(item, run) for item in items):
         out.append(
-            "Under a u8 KV cache rejected drafts leak into the numerics: the text depends on what the head drafts, not "
-            "only on what is accepted, and a control arm is no exact yardstick of width noise."
+            "Under a quantised KV cache (u8, u4) rejected drafts leak into the numerics: the text depends on what the "
+            "head drafts, not only on what is accepted, and a control arm is no exact yardstick of width noise."
         )
     diverged = sum(1 for f in findings if f.code == "diverged")
     if diverged:
@@ -80,8 +80,8 @@ def _power(run: RunEvidence, policy: Policy) -> list[str]:
     return out
 
 
-def _kv_u8(item: Evidence, run: RunEvidence) -> bool:
+def _kv_quantised(item: Evidence, run: RunEvidence) -> bool:
     in_force = run.manifest.environment.get("in_force", {})
     known = in_force if isinstance(in_force, dict) else {}
     precision = item.spec.arm.properties.get("KV_CACHE_PRECISION") or known.get("KV_CACHE_PRECISION", "")
-    return str(precision).lower() in ("u8", "i8", "uint8", "int8")
+    return str(precision).lower() in ("u8", "i8", "u4", "i4", "u3", "uint8", "int8", "uint8_t")

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from evals.cache import AnswerKey, Cache
 from evals.control import control_head
 from evals.decode import Decoding, Plan
 from evals.digest import ModelDigests, changed_files, digest_model
@@ -27,6 +28,7 @@ from evals.types import Answer, RunEnd
 from gate.grading import Grading, trusted_sandbox, ungraded
 from gate.planning import Settings, make_manifest, make_plan, open_run, with_variants
 from gate.policy import Policy
+from gate.reuse import answers_known, open_cache
 from tasks.types import Task
 
 if TYPE_CHECKING:
@@ -70,7 +72,8 @@ def run_check(
                 writer.end(_end(started, 0.0, None, f"the sandbox can't be trusted: {sandbox_report.remedy}"))
                 return
             plan = make_plan(settings, model, tasks, manifest, prepared, controls, heads)
-            reason, engine_s = _decode(settings, tasks, plan, writer, sandbox, progress, started)
+            cache = open_cache(settings, manifest)
+            reason, engine_s = _decode(settings, tasks, plan, writer, sandbox, progress, cache, started)
             after = _digest_again(settings.model, digests, progress)
             writer.end(_end(started, engine_s, after, reason))
 
@@ -87,25 +90,36 @@ def _decode(
     writer: RunWriter,
     sandbox: Sandbox | None,
     progress: Progress,
+    cache: Cache | None,
     started: float,
 ) -> tuple[str, float]:
     """Decode what is missing, grade all that isn't graded, measure the divergences' margins. Returns why it was cut
     short ("" if it wasn't) and the engines' seconds."""
     left = None if settings.budget_s is None else max(settings.budget_s - (time.monotonic() - started), 0.001)
     patience = None if settings.hang_s is None else Patience(first_s=settings.hang_s, least_s=settings.hang_s)
-    decoding = Decoding(
-        plan, done=frozenset(writer.done), budget_s=left, sequential=settings.sequential, patience=patience
-    )
     reason, measuring_s = "", 0.0
+    arms = {arm.name: arm for arm in plan.arms}
+    known = list(answers_known(cache, plan, writer.done)) if cache else []
+    decoding = Decoding(
+        plan,
+        done=writer.done | {answer.key for answer in known},
+        budget_s=left,
+        sequential=settings.sequential,
+        patience=patience,
+    )
     try:
         with Grader(tasks, sandbox, workers=max(1, (os.cpu_count() or 2) - 1)) as grader:
             grading = Grading(grader, writer)
-            for answer in ungraded(settings.out):
+            for answer in (*ungraded(settings.out), *known):
+                if answer.cached and answer.key not in writer.done:
+                    writer.answer(answer)
                 grading.take(answer)
             with decoding:
                 progress.planned(decoding.planned, tuple(a.name for a in plan.arms))
                 for answer in decoding:
                     writer.answer(answer)
+                    if cache:
+                        cache.keep_answer(AnswerKey.of(arms[answer.arm], answer), answer)
                     progress.answered(answer, decoding.remaining_s)
                     grading.take(answer)
             if decoding.stopped:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Grading:
     """Grades answers while others are being decoded, and records each grade as soon as it is there."""
 
-    def __init__(self, grader: Grader, writer: RunWriter):
+    def __init__(self, grader: Grader, writer: RunWriter) -> None:
         self._grader, self._writer = grader, writer
         self._pending: deque[Future[Grade]] = deque()
 

@@ -51,6 +51,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     heads: tuple[tuple[str, Path], ...] = ()
     state_probe: bool = True
     fresh_starts: int = 0
+    cache: Path | None = None
 
 
 def with_variants(task: Task, settings: Settings) -> Task:

@@ -29,6 +29,7 @@ SETTINGS = (
     "draft_leak",
     "state_probe",
     "fresh_starts",
+    "cache",
 )
 
 
@@ -110,6 +111,7 @@ SETTINGS = (
     metavar="N",
     help="Build each arm N times more and ask the first prompt each time.",
 )
+@click.option("--cache", type=DIRECTORY, metavar="DIR", help="Reuse answers of arms with the same identity.")
 @shared_outputs
 @sandbox_option
 @click.option("--allow-limits", is_flag=True, help="Exit with 0 for `serve with limits` too.")
