@@ -164,7 +164,11 @@ def slower(run: Run, rng: random.Random, tools: Tools) -> Run | None:
     if len(rates) < len(run.first("plain")):
         return None
     worse = 71.5 / rng.uniform(48, 53)
-    return with_answers(run, run.arm, lambda a: replace(a, decode_s=len(a.ids) / rates[a.prompt] * worse))
+
+    def change(a: Answer) -> Answer:
+        return replace(a, decode_s=len(a.ids) / rates[a.prompt] * (1 if a.arm == "plain" else worse))
+
+    return replace(run, recorded_answers=tuple(change(a) for a in run.recorded_answers))
 
 
 def slower_at_depth(run: Run, rng: random.Random, tools: Tools) -> Run | None:
