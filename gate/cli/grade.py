@@ -17,9 +17,7 @@ from gate.cli.options import DIRECTORY, policy_option, quiet_option, sandbox_opt
 @click.option("--allow-limits", is_flag=True, help="Exit with 0 for `serve with limits` too.")
 @shared_outputs
 @quiet_option
-def command(
-    run: Path, policy: Path | None, sandbox_name: str | None, allow_limits: bool, quiet: bool, **shown: Any
-) -> int:
+def command(run: Path, policy: Path | None, sandbox_name: str | None, quiet: bool, **shown: Any) -> int:
     """Grade RUN's answers again and give its verdict, without decoding, also under another policy.
 
     Exit codes are those of `gate check`.

@@ -16,11 +16,11 @@ from gate.cli.options import DIRECTORY, policy_option, quiet_option, shared_outp
 @click.option("--allow-limits", is_flag=True, help="Exit with 0 for `serve with limits` too.")
 @shared_outputs
 @quiet_option
-def command(run: Path, policy: Path | None, allow_limits: bool, quiet: bool, **shown: Any) -> int:
+def command(run: Path, policy: Path | None, quiet: bool, **shown: Any) -> int:
     """Make RUN's verdict and report again from its records, without decoding, also under another policy.
 
     Exit codes are those of `gate check`.
     """
     from gate.cli.outputs import conclude_and_write
 
-    return conclude_and_write(run, policy, allow_limits=allow_limits, quiet=quiet, **shown)
+    return conclude_and_write(run, policy, quiet=quiet, **shown)
