@@ -137,3 +137,13 @@ def _normed(value: ov.Node) -> ov.Node:
 def _shape(sample: Path) -> tuple[int, int]:
     config = json.loads((sample / "config.json").read_text())["text_config"]
     return config["vocab_size"], config["hidden_size"]
+
+
+def save_text_model(into: Path, tokens: int, hidden: int, *, tied: bool) -> None:
+    """A text-only target (openvino_model): ids in, logits out, its embeddings inside."""
+    rng = np.random.default_rng(4)
+    table = weight(rng, tokens, hidden)
+    ids = parameter("input_ids", [-1, -1], np.int64)
+    states = ops.relu(ops.gather(table, ids, ops.constant(np.int32(0))))
+    logits = ops.matmul(states, table if tied else weight(rng, tokens, hidden), False, True)
+    save(into, "openvino_model", [logits.output(0)], [ids], ["logits"])

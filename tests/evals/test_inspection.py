@@ -27,6 +27,7 @@ from tests.evals.inspection_dirs import (
     save_embeddings,
     save_expert_head,
     save_lm_head,
+    save_text_model,
 )
 
 
@@ -255,6 +256,25 @@ def test_tied_embeddings_are_found_by_their_rows(sample_dir: Path, tmp_path: Pat
     found = inspect_directory(root)
     assert found.tied_found is True and found.servable
     assert "tie_word_embeddings" in problem(found, "config-mismatch").message
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_text_only_target_holds_its_embeddings(
+    tied: bool, sample_dir: Path, tmp_path: Path, whole: Inspection
+) -> None:
+    assert whole.hidden_size and whole.vocabulary
+    files = tuple(f"{stem}.{end}" for stem in (TARGET, EMBEDDINGS) for end in ("xml", "bin"))
+    root = linked(sample_dir, tmp_path / "m", without=files)
+    save_text_model(root, whole.vocabulary, whole.hidden_size, tied=tied)
+    found = inspect_directory(root)
+    assert (found.target, found.hidden_size, found.vocabulary) == (
+        "openvino_model",
+        whole.hidden_size,
+        whole.vocabulary,
+    )
+    assert found.tied_found is tied and found.servable
+    save_text_model(root, whole.vocabulary, whole.hidden_size + 8, tied=tied)
+    refused(inspect_directory(root), "hidden-size-mismatch")
 
 
 @pytest.mark.parametrize(("added", "words"), [(-1, "without the 1"), (1, "added twice")])
