@@ -79,7 +79,7 @@ def test_a_bwrap_that_fails_is_infra_with_its_words(tmp_path: Path) -> None:
     probes = made.self_test()
     assert outcome.status is Status.INFRA
     assert "setting up uid map: Permission denied" in outcome.detail
-    assert "unprivileged user namespaces" in failures(probes)
+    assert "let users make user namespaces" in failures(probes)
     made._binary = good
     made.close()
 

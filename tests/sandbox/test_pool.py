@@ -33,10 +33,11 @@ class Starved:
             self.running += 1
             self.calls += 1
             self.most = max(self.most, self.running)
+            beside = self.running > 1
             pause = 0.05 + 0.03 * self.calls  # so that they don't end together
         time.sleep(pause)
         with self._lock:
-            beside = self.running > 1
+            beside = beside or self.running > 1
             self.running -= 1
         if program.stdin == b"idle" or (beside and program.stdin == b"slow"):
             return Outcome(status=Status.TIMEOUT, limit="wall_s")
