@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -10,13 +11,13 @@ import msgspec
 
 from evals.digest import digest_dir, digest_model
 from evals.inspection.chat import look_at_template
-from evals.inspection.configs import declared_against_found, look_at_generation, read_declared
+from evals.inspection.configs import Declared, declared_against_found, look_at_generation, read_declared
 from evals.inspection.facts import decoder_layers, describe, draft_cost, quantisation_problems, tied
 from evals.inspection.graph import Graph
 from evals.inspection.norms import compare_norms
-from evals.inspection.pairing import Graphs, count_tokens, fit
+from evals.inspection.pairing import Fit, Graphs, count_tokens, fit
 from evals.inspection.runtime import experts_read
-from evals.inspection.types import Inspection, Layout, Norms, Part, Problem, Role
+from evals.inspection.types import DraftCost, Inspection, Layout, Norms, Part, Problem, Role
 from evals.inspection.versions import compare_versions, installed
 from evals.inspection.whole import read_parts
 from evals.model_dir import (
@@ -48,55 +49,29 @@ def inspect_directory(
     root = Path(path)
     sizes = list_files(root)
     problems: list[Problem] = []
-    model = _attempt(problems, "directory", lambda: inspect_model(root, layout=layout))
+    model = _attempt(problems, "directory", partial(inspect_model, root, layout=layout))
     if model is not None:
-        _attempt(problems, "not-decodable", lambda: require_decodable(model))
+        _attempt(problems, "not-decodable", partial(require_decodable, model))
     said = " ".join(problem.message for problem in problems)
     graphs, broken = read_parts(root, sizes)
     problems += [p for p in broken if p.code not in ("part-broken", "weights-short") or p.where not in said]
-
     declared = read_declared(root)
     pair = _pair(graphs, model, layout)
-    tokens = _attempt(problems, "damaged-file", lambda: count_tokens(root))
-    found = None if pair is None else fit(pair, tokens)
-    parts = tuple(
-        part
-        for stem, graph in sorted(graphs.items())
-        if (part := _attempt(problems, "weights-short", _describer(stem, graph, pair))) is not None
-    )
+    parts = _parts(graphs, pair, problems)
     if device is not None:
         parts = _on_device(root, parts, device, problems)
     for part in parts:
         problems += [*quantisation_problems(part), *_expert_problems(part, device)]
     here = installed()
     problems += compare_versions(parts, here)
-    layers = None
-    if found is not None and pair is not None:
-        problems += [*found.problems, *declared_against_found(declared, found.hidden_size, found.vocabulary)]
-        layers, unfit = decoder_layers(pair.target, declared.layers)
-        problems += unfit
-    same = None
-    if found is not None and pair is not None:
-        same = _attempt(problems, "weights-short", lambda: tied(pair.target, found))
-    if same is not None and declared.tied is not None and same != declared.tied:
-        message = f"tie_word_embeddings is {str(declared.tied).lower()}, the weights say {str(same).lower()}."
-        problems.append(Problem("config-mismatch", "warning", message, "config.json"))
-    norms = None
-    if pair is not None and pair.head is not None:
-        compared = _attempt(problems, "weights-short", _comparer(pair.head, pair.target))
-        norms, suspicion = compared or (None, None)
-        problems += [] if suspicion is None else [suspicion]
+    tokens = _attempt(problems, "damaged-file", partial(count_tokens, root))
+    found = None if pair is None else _fitting(pair, tokens, declared, parts, problems)
     tokenizer = graphs.get(TOKENIZER[0])
-    templates, odd = look_at_template(
+    templates, traps = look_at_template(
         root, None if tokenizer is None else tokenizer.info.get("chat_template")
     )
-    problems += odd
-    problems += look_at_generation(root, declared, _tokenizer_stop(tokenizer))
-    hashes = _attempt(problems, "damaged-file", lambda: _digests(root, model)) if digests else None
-    head = next((part for part in parts if part.role == "head"), None)
-    draft = None
-    if pair is not None and pair.head is not None and found is not None and head is not None:
-        draft = draft_cost(pair.head, head, found, pair.lm_head)
+    problems += [*traps, *look_at_generation(root, declared, _tokenizer_stop(tokenizer))]
+    hashes = _attempt(problems, "damaged-file", partial(_digests, root, model)) if digests else None
     return Inspection(
         path=str(root),
         servable=not any(problem.severity == "error" for problem in problems),
@@ -105,15 +80,15 @@ def inspect_directory(
         model_type=None if model is None else model.model_type,
         size=sum(sizes.values()),
         layers_declared=None if model is None else model.declared_layers,
-        hidden_size=None if found is None else found.hidden_size,
-        vocabulary=None if found is None else found.vocabulary,
+        hidden_size=None if found is None else found.fit.hidden_size,
+        vocabulary=None if found is None else found.fit.vocabulary,
         tokens=tokens,
         tied_declared=declared.tied,
-        tied_found=same,
-        decoder_layers=layers,
+        tied_found=None if found is None else found.tied,
+        decoder_layers=None if found is None else found.layers,
         parts=parts,
-        draft=draft,
-        norms=norms,
+        draft=None if found is None else found.draft,
+        norms=None if found is None else found.norms,
         chat_template=templates,
         installed=here,
         device=device,
@@ -122,12 +97,51 @@ def inspect_directory(
     )
 
 
+class _Fitting(msgspec.Struct, frozen=True):
+    """What only target and head together tell."""
+
+    fit: Fit
+    tied: bool | None
+    layers: int | None
+    norms: Norms | None
+    draft: DraftCost | None
+
+
 def _attempt(problems: list[Problem], code: str, look: Callable[[], _T]) -> _T | None:
     try:
         return look()
     except ModelDirError as error:
         problems.append(Problem(code, "error", str(error)))
         return None
+
+
+def _fitting(
+    pair: Graphs, tokens: int | None, declared: Declared, parts: tuple[Part, ...], problems: list[Problem]
+) -> _Fitting:
+    found = fit(pair, tokens)
+    layers, unfit = decoder_layers(pair.target, declared.layers)
+    problems += [*found.problems, *unfit]
+    problems += declared_against_found(declared, found.hidden_size, found.vocabulary)
+    same = _attempt(problems, "weights-short", partial(tied, pair.target, found))
+    if same is not None and declared.tied is not None and same != declared.tied:
+        message = f"tie_word_embeddings is {str(declared.tied).lower()}, the weights say {str(same).lower()}."
+        problems.append(Problem("config-mismatch", "warning", message, "config.json"))
+    norms = draft = None
+    if pair.head is not None:
+        compared = _attempt(problems, "weights-short", partial(compare_norms, pair.head, pair.target))
+        norms, suspicion = compared or (None, None)
+        problems += [] if suspicion is None else [suspicion]
+        described = next((part for part in parts if part.role == "head"), None)
+        draft = draft_cost(pair.head, None if described is None else described.experts, found, pair.lm_head)
+    return _Fitting(found, same, layers, norms, draft)
+
+
+def _parts(graphs: dict[str, Graph], pair: Graphs | None, problems: list[Problem]) -> tuple[Part, ...]:
+    described = (
+        _attempt(problems, "weights-short", partial(describe, stem, graph, _role(graph, pair)))
+        for stem, graph in sorted(graphs.items())
+    )
+    return tuple(part for part in described if part is not None)
 
 
 def _layout(sizes: dict[str, int]) -> Layout:
@@ -158,21 +172,16 @@ def _pair(graphs: dict[str, Graph], model: ModelDir | None, layout: HeadLayout |
     )
 
 
-def _describer(stem: str, graph: Graph, pair: Graphs | None) -> Callable[[], Part]:
-    role: Role = "other"
-    if pair is not None:
-        named: tuple[tuple[Role, Graph | None], ...] = (
-            ("target", pair.target),
-            ("head", pair.head),
-            ("lm_head", pair.lm_head),
-            ("embeddings", pair.embeddings),
-        )
-        role = next((name for name, other in named if other is graph), "other")
-    return lambda: describe(stem, graph, role)
-
-
-def _comparer(head: Graph, target: Graph) -> Callable[[], tuple[Norms | None, Problem | None]]:
-    return lambda: compare_norms(head, target)
+def _role(graph: Graph, pair: Graphs | None) -> Role:
+    if pair is None:
+        return "other"
+    named: tuple[tuple[Role, Graph | None], ...] = (
+        ("target", pair.target),
+        ("head", pair.head),
+        ("lm_head", pair.lm_head),
+        ("embeddings", pair.embeddings),
+    )
+    return next((role for role, other in named if other is graph), "other")
 
 
 def _on_device(root: Path, parts: tuple[Part, ...], device: str, problems: list[Problem]) -> tuple[Part, ...]:
@@ -180,8 +189,8 @@ def _on_device(root: Path, parts: tuple[Part, ...], device: str, problems: list[
     done = []
     for part in parts:
         if part.role == "head":
-            graph = root / f"{part.name}.xml"
-            read = _attempt(problems, "not-compiled", lambda graph=graph: experts_read(graph, device))  # type: ignore[misc]
+            look = partial(experts_read, root / f"{part.name}.xml", device)
+            read = _attempt(problems, "not-compiled", look)
             if read is not None and part.experts is not None:
                 part = msgspec.structs.replace(part, experts=msgspec.structs.replace(part.experts, read=read))
         done.append(part)

@@ -8,7 +8,7 @@ import numpy as np
 from evals.inspection.experts import find_experts
 from evals.inspection.graph import Graph
 from evals.inspection.pairing import Fit
-from evals.inspection.types import DraftCost, Part, Problem, Role
+from evals.inspection.types import DraftCost, Experts, Part, Problem, Role
 from evals.inspection.values import read_row
 from evals.inspection.versions import made_with
 from evals.inspection.weights import Weight, find_weights, lm_head, schemes
@@ -58,7 +58,7 @@ def quantisation_problems(part: Part) -> list[Problem]:
     return [Problem("quantisation-declared", "note", message, f"{part.name}.xml")]
 
 
-def draft_cost(head: Graph, experts_of: Part, fit: Fit, own_lm_head: Graph | None) -> DraftCost:
+def draft_cost(head: Graph, experts: Experts | None, fit: Fit, own_lm_head: Graph | None) -> DraftCost:
     """Bytes that a draft reads of the head, the lm_head (the target's unless the head has its own), and embeddings."""
     layer = sum(weight.bytes for weight in find_weights(head) if not weight.used_by("Gather"))
     logits = fit.target_lm_head
@@ -67,7 +67,6 @@ def draft_cost(head: Graph, experts_of: Part, fit: Fit, own_lm_head: Graph | Non
     projection = 0 if logits is None else logits.bytes
     row = 0 if fit.table is None else fit.table[1].bytes // max(fit.table[1].const.shape[0], 1)
     most = layer + projection + row
-    experts = experts_of.experts
     spared = 0
     if experts is not None and experts.bytes_chosen is not None:
         spared = experts.bytes_all - experts.bytes_chosen
