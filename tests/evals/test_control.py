@@ -97,9 +97,9 @@ def test_a_head_without_weights_is_refused(sample_dir: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.engine
-def test_a_control_arm_drafts_and_nothing_is_accepted(sample_dir: Path) -> None:
+def test_a_control_arm_drafts_and_nothing_is_accepted(sample_dir: Path, known_texts: tuple[str, str]) -> None:
     model = inspect_model(sample_dir)
-    rendered = prepare(model, ("Write a short story about a lighthouse keeper.",)).rendered
+    rendered = prepare(model, known_texts[1:]).rendered
     with control_head(model, 1) as control:
         arms = build_arms(digest_model(model), ks=(2,), controls=[control])
         plan = Plan(

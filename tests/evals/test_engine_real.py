@@ -22,14 +22,13 @@ from evals.tokens import TokenTable
 from evals.types import Answer
 
 pytestmark = pytest.mark.engine
-TEXTS = ("Write a short story about a lighthouse keeper.", "Count from 1 to 40.")
 BUDGET = 40
 
 
 @pytest.fixture(scope="module")
-def plan(sample_dir: Path) -> Plan:
+def plan(sample_dir: Path, known_texts: tuple[str, str]) -> Plan:
     model = inspect_model(sample_dir)
-    prepared = prepare(model, TEXTS)
+    prepared = prepare(model, known_texts)
     return Plan(
         model=sample_dir,
         arms=build_arms(digest_model(model), ks=(2,), versions=prepared.versions),
@@ -86,8 +85,8 @@ def test_plain_repeats_itself(answers: list[Answer]) -> None:
         assert by_key[(arm, task, prompt, 1, session, probe)].ids == answer.ids
 
 
-def test_prompts_are_rendered_by_the_models_template(plan: Plan) -> None:
-    for text, asked in zip(TEXTS, plan.asked, strict=True):
+def test_prompts_are_rendered_by_the_models_template(plan: Plan, known_texts: tuple[str, str]) -> None:
+    for text, asked in zip(known_texts, plan.asked, strict=True):
         assert text in asked.text
         assert asked.text.rstrip().endswith("assistant")
 

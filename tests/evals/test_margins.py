@@ -31,10 +31,8 @@ def model(sample_dir: Path) -> ModelDir:
 
 
 @pytest.fixture(scope="module")
-def plan(model: ModelDir) -> Plan:
-    rendered = prepare(
-        model, ("Write a short story about a lighthouse keeper.", "Count from 1 to 40.")
-    ).rendered
+def plan(model: ModelDir, known_texts: tuple[str, str]) -> Plan:
+    rendered = prepare(model, known_texts).rendered
     return Plan(
         model=model.path,
         arms=build_arms(digest_model(model), ks=(K,)),

@@ -86,9 +86,11 @@ def test_trials_stop_where_the_caller_does(plan: Plan, tmp_path: Path, fake: dic
 
 
 @pytest.mark.engine
-def test_settings_that_the_engine_refuses_are_no_remedy(sample_dir: Path) -> None:
+def test_settings_that_the_engine_refuses_are_no_remedy(
+    sample_dir: Path, known_texts: tuple[str, str]
+) -> None:
     model = inspect_model(sample_dir)
-    rendered = prepare(model, ("Count from 1 to 40.",)).rendered
+    rendered = prepare(model, known_texts[1:]).rendered
     plan = Plan(
         model=sample_dir,
         arms=build_arms(digest_model(model), ks=(1,)),
