@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -128,6 +129,13 @@ def test_a_damaged_part_is_refused(name: str, fault: str, sample_dir: Path, tmp_
     found = inspect_directory(root)
     assert not found.servable
     assert name in " ".join(p.where + p.message for p in found.problems if p.severity == "error")
+
+
+def test_one_byte_short_of_its_last_constant(sample_dir: Path, tmp_path: Path) -> None:
+    name = f"{EMBEDDINGS}.bin"
+    root = linked(sample_dir, tmp_path / "m", own=(name,))
+    os.truncate(root / name, (root / name).stat().st_size - 1)
+    assert refused(inspect_directory(root), "weights-short").where == name
 
 
 @pytest.mark.parametrize("end", ["bin", "xml"])

@@ -14,6 +14,7 @@ from openvino import opset13 as ops
 
 from evals.inspection import graph as graph_module
 from evals.inspection.graph import read_graph
+from evals.inspection.values import read_row
 from evals.inspection.weights import find_weights, schemes
 from evals.model_dir import ModelDirError
 from tests.evals.inspection_dirs import parameter, save
@@ -150,6 +151,33 @@ def test_modes_by_what_decompresses_a_weight(kind: str, zero: str | None, mode: 
     (scheme,) = schemes(find_weights(read_graph(tmp_path / "m.xml")))
     assert (scheme.mode, scheme.group) == (mode, None if plain else size)
     assert scheme.parameters == out * groups * size
+
+
+@pytest.mark.parametrize("kind", ["i4", "u4", "i8", "u8", "f16", "bf16", "f32"])
+def test_rows_are_what_openvino_multiplies_with(kind: str, tmp_path: Path) -> None:
+    rows, groups, size = 6, 2, 32
+    rng = np.random.default_rng(0)
+    low, high = {"i4": (-8, 8), "u4": (0, 16), "i8": (-128, 128), "u8": (0, 256)}.get(kind, (-4, 5))
+    plain = kind.endswith(("16", "32"))
+    shape = [rows, groups * size] if plain else [rows, groups, size]
+    element = getattr(ov.Type, kind)
+    value: ov.Node = ops.convert(ops.constant(rng.integers(low, high, shape), dtype=element), "f32")
+    if not plain:
+        if kind.startswith("u"):
+            zeros = ops.constant(rng.integers(1, 9, (rows, groups, 1)), dtype=element)
+            value = ops.subtract(value, ops.convert(zeros, "f32"))
+        value = ops.multiply(value, ops.constant(rng.uniform(0.5, 2, (rows, groups, 1)).astype(np.float32)))
+        value = ops.reshape(value, np.array([rows, groups * size]), False)
+    states = parameter("hidden_states", [-1, groups * size])
+    save(tmp_path, "m", [ops.matmul(states, value, False, True).output(0)], [states], ["logits"])
+    exact = {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
+    compiled = ov.Core().compile_model(tmp_path / "m.xml", "CPU", exact)
+    theirs = compiled([np.eye(groups * size, dtype=np.float32)])[0].T
+    graph = read_graph(tmp_path / "m.xml")
+    (weight,) = find_weights(graph)
+    for row in range(rows):
+        ours = read_row(graph, weight, row)
+        assert ours is not None and np.allclose(ours, theirs[row], atol=1e-3)
 
 
 CHILD = """
