@@ -4,6 +4,7 @@ control group, and Docker through a daemon of the tests' own, which touches no f
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import subprocess
@@ -20,6 +21,7 @@ from sandbox.contract import Sandbox
 
 ROOT = Path(__file__).parents[2]
 CACHE = ROOT / ".cache"
+GROUP_OF_DAEMON = f"mtp-gate-test-{os.getpid()}"
 BACKENDS = [
     "bubblewrap",
     "bubblewrap-watchdog",
@@ -62,6 +64,7 @@ def own_daemon(folder: Path) -> Iterator[str]:
     command = ["dockerd", "--iptables=false", "--ip6tables=false", "--ip-forward=false", "--bridge=none"]
     command += ["--storage-driver=overlay2", f"--data-root={folder}/data", f"--exec-root={folder}/exec"]
     command += [f"--pidfile={folder}/docker.pid", "-H", address, "--exec-opt", "native.cgroupdriver=cgroupfs"]
+    command += [f"--cgroup-parent={GROUP_OF_DAEMON}"]
     with (folder / "log").open("wb") as log:
         daemon = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
     try:
@@ -77,12 +80,16 @@ def own_daemon(folder: Path) -> Iterator[str]:
         except subprocess.TimeoutExpired:
             daemon.kill()
             daemon.wait()
+        for group in Path("/sys/fs/cgroup").glob(f"*/{GROUP_OF_DAEMON}"):
+            group.rmdir()
 
 
 @pytest.fixture(scope="session")
 def docker_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of the tests' own daemon."""
-    with own_daemon(tmp_path_factory.mktemp("dockerd")) as address:
+    folder = tmp_path_factory.mktemp("dockerd")
+    with own_daemon(folder) as address, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GATE_TEST_DAEMON", str(folder))
         yield address
 
 

@@ -53,7 +53,7 @@ def _parameters(corpus: list[dict[str, str]]) -> list[object]:
 
 def _ours(mark: str) -> dict[str, object]:
     """What of the host a program could have changed: its own processes, this process's mounts and children, control
-    groups and directories of ours, shared memory, the sockets of its network.
+    groups and directories of ours, planted files.
     """
     processes = []
     for directory in glob.glob("/proc/[0-9]*"):
@@ -68,20 +68,27 @@ def _ours(mark: str) -> dict[str, object]:
     return {
         "processes": processes,
         "children": sorted(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()),
-        "mounts": Path("/proc/self/mounts").read_text(),
+        "mounts": [
+            line for line in Path("/proc/self/mounts").read_text().splitlines() if not _of_another(line)
+        ],
         "cgroups": sorted(glob.glob(f"/sys/fs/cgroup/**/mtp-gate-{os.getpid()}-*", recursive=True))
-        + sorted(glob.glob("/sys/fs/cgroup/*/docker/*/")),
+        + sorted(glob.glob(f"/sys/fs/cgroup/*/mtp-gate-test-{os.getpid()}/*/")),
         "directories": sorted(
             glob.glob(f"/tmp/mtp-gate-code-{os.getpid()}-*") + glob.glob(f"/run/mtp-gate-{os.getpid()}-*")
         ),
-        "shared memory": Path("/proc/sysvipc/shm").read_text() + str(sorted(os.listdir("/dev/shm"))),
         "planted": [
             path
-            for path in glob.glob("/tmp/*")
-            if os.path.basename(path) in ("planted", "conftest.py", "big")
+            for path in glob.glob("/tmp/*") + glob.glob("/dev/shm/*")
+            if os.path.basename(path) in ("planted", "sitecustomize.py", "conftest.py", "big")
         ],
         "pidfds": sum("pidfd" in _link(fd) for fd in glob.glob("/proc/self/fd/*")),
     }
+
+
+def _of_another(mount: str) -> bool:
+    """True for what a Docker daemon that isn't ours mounts meanwhile."""
+    ours = os.environ.get("GATE_TEST_DAEMON", "none")
+    return ("overlay" in mount or "docker" in mount) and ours not in mount
 
 
 def _link(path: str) -> str:
