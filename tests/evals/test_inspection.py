@@ -132,7 +132,7 @@ def test_a_damaged_part_is_refused(name: str, fault: str, sample_dir: Path, tmp_
 
 
 def test_one_byte_short_of_its_last_constant(sample_dir: Path, tmp_path: Path) -> None:
-    name = f"{EMBEDDINGS}.bin"
+    name = "openvino_vision_embeddings_merger_model.bin"
     root = linked(sample_dir, tmp_path / "m", own=(name,))
     os.truncate(root / name, (root / name).stat().st_size - 1)
     assert refused(inspect_directory(root), "weights-short").where == name
