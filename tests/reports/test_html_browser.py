@@ -184,7 +184,7 @@ def test_the_filter_narrows_by_task_arm_outcome_and_text(run: Any, visit: Callab
     assert shown(page) == []
     page.get_by_role("button", name="Show all").click()
     page.get_by_role("searchbox", name="Text").fill("Counted THE stars")
-    page.get_by_text("2 of 8 prompts", exact=True).wait_for()
+    page.locator("output", has_text="2 of 8 prompts").wait_for()
     assert shown(page) == ["task-prose--w1", "task-prose--w3"]
 
 
@@ -199,7 +199,7 @@ def test_a_link_leads_to_what_the_filter_hides(run: Any, visit: Callable[..., An
 def test_two_thousand_answers_are_filtered_and_unfolded(
     make_run: Callable[[], Any], visit: Callable[..., Any]
 ) -> None:
-    """The bar (open, filter, unfold within 2 s) is measured in tests/bench; here it has to work at all."""
+    """How long it takes is measured in tests/bench; here it has to work at all."""
     run = make_run()
     names = tuple(f"v{i}" for i in range(1000))
     base, other = (
@@ -213,7 +213,7 @@ def test_two_thousand_answers_are_filtered_and_unfolded(
     ]
     page = visit(run.view())
     page.get_by_role("searchbox", name="Text").fill("number 777.")
-    page.get_by_text("1 of 1000 prompts", exact=True).wait_for()
+    page.locator("output", has_text="1 of 1000 prompts").wait_for()
     one = page.locator("details.prompt:not([hidden])")
     one.locator("> summary").click()
     assert one.locator("mark").first.is_visible()
