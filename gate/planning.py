@@ -128,22 +128,31 @@ def make_plan(
 def open_run(settings: Settings, manifest: Manifest, tasks: tuple[Task, ...], policy_text: str) -> RunWriter:
     """A new run directory, or the unfinished one that is there. The tasks, the policy and the tokenizer are kept
     beside the records, so that a run can be read again wherever it is taken."""
-    out, model = settings.out, settings.model
-    if (out / "manifest.json").exists():
-        return RunWriter.resume(out, manifest)
-    writer = RunWriter.create(out, manifest)
+    out = settings.out
+    resumed = (out / "manifest.json").exists()
+    writer = RunWriter.resume(out, manifest) if resumed else RunWriter.create(out, manifest)
     try:
-        for task in tasks:
-            shutil.copytree(
-                task.path, out / "tasks" / task.name, ignore=shutil.ignore_patterns("__pycache__", ".*")
-            )
-        (out / "policy.toml").write_text(policy_text, encoding="utf-8")
-        (out / "tokenizer").mkdir()
-        for name in TOKENIZER_FILES:
-            if (model / name).is_file():
-                shutil.copyfile(model / name, out / "tokenizer" / name)
-        (out / "prompts.json").write_bytes(msgspec.json.encode({task.name: task.prompts for task in tasks}))
+        _keep_beside(out, settings.model, tasks, policy_text)
     except OSError as e:
         writer.close()
         raise WriteError(f"expected to write the run to {out}, found: {e}") from e
     return writer
+
+
+def _keep_beside(out: Path, model: Path, tasks: tuple[Task, ...], policy_text: str) -> None:
+    """Write what isn't there yet; a run that was killed meanwhile is completed. prompts.json goes last."""
+    if (out / "prompts.json").exists():
+        return
+    for name in ("tasks", "tokenizer"):
+        shutil.rmtree(out / name, ignore_errors=True)
+    for task in tasks:
+        ignored = shutil.ignore_patterns("__pycache__", ".*")
+        shutil.copytree(task.path, out / "tasks" / task.name, ignore=ignored)
+    (out / "tokenizer").mkdir()
+    for name in TOKENIZER_FILES:
+        if (model / name).is_file():
+            shutil.copyfile(model / name, out / "tokenizer" / name)
+    (out / "policy.toml").write_text(policy_text, encoding="utf-8")
+    part = out / ".prompts.json.part"
+    part.write_bytes(msgspec.json.encode({task.name: task.prompts for task in tasks}))
+    part.replace(out / "prompts.json")

@@ -17,6 +17,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from evals.remedies import RemedyError, parse_remedy
+
 Requirement = Literal["identical", "no_worse", "non_inferior", "advisory"]
 Quantile = Literal["p50", "p90", "p99", "max"]
 MAX_BYTES = 256 * 1024
@@ -80,6 +82,7 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     requirements: Requirements
     thresholds: Thresholds
     severities: dict[Name, Literal["note", "block"]]
+    remedies: Annotated[tuple[Annotated[str, msgspec.Meta(max_length=500)], ...], msgspec.Meta(max_length=50)]
     waivers: Annotated[tuple[Waiver, ...], msgspec.Meta(max_length=1000)] = ()
 
     def requirement(self, task: str) -> Requirement:
@@ -113,9 +116,18 @@ def load_policy(path: Path | None, tasks: Collection[str] | None = None) -> Poli
     except msgspec.ValidationError as error:
         raise PolicyError(_explain(str(error), where)) from None
     _check_codes(policy, where)
+    _check_remedies(policy, where)
     if tasks is not None:
         _check_tasks(policy, tasks, where)
     return policy
+
+
+def _check_remedies(policy: Policy, where: str) -> None:
+    for text in policy.remedies:
+        try:
+            parse_remedy(text)
+        except RemedyError as error:
+            raise PolicyError(f"{where}: remedies: {error}") from None
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -29,6 +29,7 @@ OUTPUTS = (
     "junit.xml",
     "summary.md",
     "card.md",
+    "remedies.json",
     "attestation.json",
     "attestation.svr.json",
     "answers.parquet",

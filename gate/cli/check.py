@@ -112,6 +112,7 @@ SETTINGS = (
     help="Build each arm N times more and ask the first prompt each time.",
 )
 @click.option("--cache", type=DIRECTORY, metavar="DIR", help="Reuse answers of arms with the same identity.")
+@click.option("--remedies", is_flag=True, help="Decode blocked tasks again under the policy's remedies.")
 @shared_outputs
 @sandbox_option
 @click.option("--allow-limits", is_flag=True, help="Exit with 0 for `serve with limits` too.")
@@ -157,7 +158,7 @@ def command(
     out = out or Path("gate-runs") / time.strftime("%Y%m%d-%H%M%S")
 
     from gate.check import run_check
-    from gate.cli.outputs import Shown, read_key, write_outputs
+    from gate.cli.outputs import Shown, read_key, show_remedies, write_outputs
     from gate.cli.progress import TerminalProgress
     from gate.conclude import conclude
     from gate.planning import Settings
@@ -180,7 +181,11 @@ def command(
     shown = Shown(
         policy_text, allow_limits, quiet, rest["redact"], rest["github"], read_key(rest["sign_with"])
     )
-    return write_outputs(conclude(out, policy_), shown)
+    concluded = conclude(out, policy_)
+    code = write_outputs(concluded, shown)
+    if rest["remedies"]:
+        show_remedies(settings, concluded, policy_)
+    return code
 
 
 def resolve_model(model: str) -> Path:

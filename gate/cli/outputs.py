@@ -9,6 +9,8 @@ from typing import NamedTuple
 import click
 
 from gate.conclude import Concluded
+from gate.planning import Settings
+from gate.policy import Policy
 from gate.verdict import encode_verdict, exit_code
 
 
@@ -95,6 +97,16 @@ def write_outputs(concluded: Concluded, shown: Shown) -> int:
         for line in commands(view.verdict):
             click.echo(line)
     return code
+
+
+def show_remedies(settings: Settings, concluded: Concluded, policy: Policy) -> None:
+    """Try the policy's remedies on what is blocked, write remedies.json and say which would be served."""
+    from gate.remedying import REMEDIES, describe, encode_remedies, find_remedies
+
+    found = find_remedies(settings, concluded, policy, lambda text: click.echo(text, err=True))
+    write_file(concluded.run / REMEDIES, encode_remedies(found))
+    for line in describe(found) or ["no task is blocked, so no remedy was tried"]:
+        click.echo(line)
 
 
 def read_key(path: Path | None) -> bytes | None:
