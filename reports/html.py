@@ -71,7 +71,8 @@ def _environment() -> Environment:
         seconds=words.seconds,
     )
     environment.filters.update(states=_states, differing=_differing)
-    environment.tests["telling"] = lambda prompt: bool(prompt.pairs) or prompt.base is None
+    environment.tests["telling"] = lambda prompt: bool(prompt.pairs)
+    environment.tests["alike"] = lambda prompt: not prompt.pairs and prompt.base is not None
     return environment
 
 

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from evals.types import Failure
+from gate.types import Finding
 from reports.html import render
 
 HOSTILE = (
@@ -171,6 +172,17 @@ def test_every_decision_has_a_page(run: Any, decision: Any) -> None:
 def test_a_run_with_parts_missing_has_a_page(run: Any, missing: str) -> None:
     setattr(run, missing, [])
     assert "Do not serve" in render(run.view())
+
+
+def test_prompts_without_any_answer_are_named_once_and_not_called_different(run: Any) -> None:
+    run.answers = [a for a in run.answers if a.task == "csv"]
+    missing = Finding("answers-missing", "unreadable", "w3 is missing", "prose", "mtp@1", "w3")
+    run.verdict = msgspec.structs.replace(run.verdict, findings=(missing,))
+    page = Page(render(run.view(), with_charts=False))
+    text = page.text
+    assert {link[1:] for link in page.links if link.startswith("#")} <= set(page.ids)
+    assert "No answer to 4 of 4 prompts: w1, w2, w3, w4." in text
+    assert text.count("prompts where answers differ") == 1
 
 
 def test_a_run_without_anything_has_a_page(run: Any) -> None:
