@@ -1,14 +1,10 @@
 """The bubblewrap backend, the default: a fresh set of namespaces a program, some ten milliseconds each.
 
-Each line of `_namespaces` and `_view` stands against something that was seen to get through without it:
-not --unshare-all (its -try forms fail open), --disable-userns (nested user namespaces), the final --remount-ro
-(the root is a tmpfs, and was writable), an unused uid where we are root (the sandbox's root would be the host's,
-and RLIMIT_NPROC doesn't bind uid 0), /dev made of five nodes only.
+Where we are root, an unused uid is taken first: otherwise the sandbox's root would be the host's, and RLIMIT_NPROC
+doesn't bind uid 0. The program begins only once its first process is bounded by a control group or watched.
 """
 
 import atexit
-import contextlib
-import math
 import os
 import platform
 import pwd
@@ -17,18 +13,16 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Literal
 
+from sandbox import bwrap_arguments as arguments
 from sandbox import bwrap_binary, cgroups, interpreters, reach, seccomp
 from sandbox.contract import Limits, Outcome, Probe, Program, SandboxUnavailable, Status
-from sandbox.supervise import Supervised, adopt_orphans
+from sandbox.pidfds import adopt_orphans
+from sandbox.supervise import Supervised
 
 FIRST_UID = 60706  # 60706 to 61183 belong to nobody (systemd's table of uids)
-INSIDE_UID = "1000"
-ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/tmp", "TMPDIR": "/tmp"}  # noqa: S108
-DEVICES = ("null", "zero", "full", "random", "urandom")
-PRLIMIT = "/usr/bin/prlimit"
 
 
 class Bubblewrap:
@@ -45,8 +39,8 @@ class Bubblewrap:
             raise SandboxUnavailable(
                 f"bubblewrap: expected Linux, found {sys.platform}; use --sandbox docker"
             )
-        if not os.access(PRLIMIT, os.X_OK):
-            raise SandboxUnavailable(f"bubblewrap: expected {PRLIMIT}; install util-linux")
+        if not os.access(arguments.PRLIMIT, os.X_OK):
+            raise SandboxUnavailable(f"bubblewrap: expected {arguments.PRLIMIT}; install util-linux")
         self._uid = _unused_uid() if os.geteuid() == 0 else None
         self._binary = bwrap_binary.find(self._uid)
         self._groups = cgroups.find() if groups is None else groups or None
@@ -59,13 +53,13 @@ class Bubblewrap:
 
     def run(self, program: Program, limits: Limits) -> Outcome:
         try:
-            with self._start(program, limits) as session:
-                return session.communicate(program.stdin)
+            with self._start(program, limits, session=False) as running:
+                return running.communicate(program.stdin)
         except SandboxUnavailable as error:
             return Outcome(status=Status.INFRA, detail=str(error))
 
     def open(self, program: Program, limits: Limits) -> Supervised:
-        return self._start(program, limits)
+        return self._start(program, limits, session=True)
 
     def self_test(self) -> tuple[Probe, ...]:
         from sandbox.self_test import attack
@@ -92,23 +86,23 @@ class Bubblewrap:
             if copy:
                 shutil.rmtree(copy, ignore_errors=True)
 
-    def _start(self, program: Program, limits: Limits) -> Supervised:
+    def _start(self, program: Program, limits: Limits, *, session: bool) -> Supervised:
         interpreter = self._interpreter(program.language)
-        with _Descriptors() as fds:
-            command = [self._binary.path, *_NAMESPACES, *_host_view()]
+        with arguments.Descriptors() as fds:
+            command = [self._binary.path, *arguments.NAMESPACES, *arguments.host_view()]
             if interpreter.prefix:
                 command += ["--ro-bind", interpreter.source, interpreter.prefix]
             command += ["--size", str(limits.tmp_bytes), "--perms", "1777", "--tmpfs", "/tmp"]  # noqa: S108
-            command += _files(program, fds)
+            command += arguments.files(program, fds)
             command += ["--chdir", "/tmp", "--remount-ro", "/"]  # noqa: S108
             command += ["--seccomp", fds.content(self._filter)]
-            for key, value in {**ENVIRONMENT, **program.environment}.items():
+            for key, value in {**arguments.ENVIRONMENT, **program.environment}.items():
                 command += ["--setenv", key, value]
             info_fd, info = fds.pipe(child_reads=False)
             block_fd, block = fds.pipe(child_reads=True)
             status_fd, status = fds.pipe(child_reads=False)
             command += ["--info-fd", info, "--block-fd", block, "--json-status-fd", status, "--"]
-            command += [*_rlimits(limits), interpreter.path]
+            command += [*arguments.rlimits(limits, session=session), interpreter.path]
             command += [
                 *interpreters.arguments(program.language, program.environment),
                 f"/code/{program.entry}",
@@ -119,7 +113,7 @@ class Bubblewrap:
     def _launch(
         self,
         command: list[str],
-        fds: "_Descriptors",
+        fds: arguments.Descriptors,
         limits: Limits,
         info_fd: int,
         block_fd: int,
@@ -174,101 +168,6 @@ class Bubblewrap:
             if self._copied_python is None:
                 self._copied_python = interpreters.copy_of_own(found)
             return self._copied_python
-
-
-class _Descriptors:
-    """The descriptors that one launch needs; all are closed when it is done. The child's are in `inherited`."""
-
-    def __init__(self) -> None:
-        self.inherited: list[int] = []
-        self._ours, self._theirs = contextlib.ExitStack(), contextlib.ExitStack()
-
-    def __enter__(self) -> "_Descriptors":
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._theirs.close()
-        self._ours.close()
-
-    def give(self, fd: int) -> str:
-        """Hand a descriptor to the child; its number, as an argument of bwrap."""
-        self._theirs.callback(os.close, fd)
-        self.inherited.append(fd)
-        return str(fd)
-
-    def handed_over(self) -> None:
-        """Close the child's ends here, so that its end is seen."""
-        self._theirs.close()
-
-    def content(self, data: bytes) -> str:
-        """Bytes that the child reads, without a file."""
-        fd = os.memfd_create("content")
-        number = self.give(fd)
-        view = memoryview(data)
-        while view:
-            view = view[os.write(fd, view) :]
-        os.lseek(fd, 0, os.SEEK_SET)
-        return number
-
-    def pipe(self, *, child_reads: bool) -> tuple[int, str]:
-        """Our end, and the child's as an argument of bwrap."""
-        reading, writing = os.pipe()
-        mine, theirs = (writing, reading) if child_reads else (reading, writing)
-        self._ours.callback(os.close, mine)
-        return mine, self.give(theirs)
-
-
-_NAMESPACES = (
-    *(
-        "--unshare-user",
-        "--unshare-ipc",
-        "--unshare-pid",
-        "--unshare-net",
-        "--unshare-uts",
-        "--unshare-cgroup",
-    ),
-    *("--disable-userns", "--uid", INSIDE_UID, "--gid", INSIDE_UID, "--hostname", "sandbox"),
-    *("--die-with-parent", "--new-session", "--cap-drop", "ALL", "--clearenv"),
-)
-
-
-def _host_view() -> list[str]:
-    """What of the host is visible: /usr, read-only, a /proc of its own, and five devices."""
-    view = ["--ro-bind", "/usr", "/usr"]
-    for top in ("bin", "lib", "lib64", "sbin"):
-        path = Path("/", top)
-        if path.is_symlink():
-            view += ["--symlink", str(path.readlink()), f"/{top}"]
-        elif path.is_dir():
-            view += ["--ro-bind", f"/{top}", f"/{top}"]
-    view += ["--proc", "/proc"]
-    for device in DEVICES:
-        view += ["--dev-bind", f"/dev/{device}", f"/dev/{device}"]
-    return [*view, "--symlink", "/proc/self/fd", "/dev/fd", "--symlink", "/tmp", "/dev/shm"]  # noqa: S108
-
-
-def _files(program: Program, fds: _Descriptors) -> list[str]:
-    """The program's files under /code, which the last remount makes read-only."""
-    arguments = []
-    for directory in sorted(
-        {str(parent) for name in program.files for parent in PurePosixPath("/code", name).parents}
-    ):
-        if directory != "/":
-            arguments += ["--perms", "0755", "--dir", directory]
-    for name, content in program.files.items():
-        arguments += ["--perms", "0444", "--file", fds.content(content), f"/code/{name}"]
-    return arguments
-
-
-def _rlimits(limits: Limits) -> list[str]:
-    """A prlimit call that runs inside, since only there RLIMIT_NPROC counts this sandbox's processes alone.
-
-    RLIMIT_CPU is a second line of defence behind the look at CPU time, so it comes a second later.
-    """
-    cpu = math.ceil(limits.cpu_s) + 1
-    bounds = {"nofile": limits.open_files, "fsize": limits.file_bytes, "nproc": limits.processes, "core": 0}
-    options = [f"--{name}={value}:{value}" for name, value in bounds.items()]
-    return [PRLIMIT, *options, f"--cpu={cpu}:{cpu + 1}", "--"]
 
 
 def _unused_uid() -> int:

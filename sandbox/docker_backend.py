@@ -81,13 +81,13 @@ class DockerSandbox:
 
     def run(self, program: Program, limits: Limits) -> Outcome:
         try:
-            with self._start(program, limits) as session:
-                return session.communicate(program.stdin)
+            with self._start(program, limits, session=False) as running:
+                return running.communicate(program.stdin)
         except SandboxUnavailable as error:
             return Outcome(status=Status.INFRA, detail=str(error))
 
     def open(self, program: Program, limits: Limits) -> DockerSession:
-        return self._start(program, limits)
+        return self._start(program, limits, session=True)
 
     def self_test(self) -> tuple[Probe, ...]:
         from sandbox.self_test import attack
@@ -112,12 +112,12 @@ class DockerSandbox:
             session.close()
         self._client.close()
 
-    def _start(self, program: Program, limits: Limits) -> DockerSession:
+    def _start(self, program: Program, limits: Limits, *, session: bool) -> DockerSession:
         self._require_interpreter(program.language)
         path = interpreters.CANDIDATES[program.language][0]
         options = interpreters.arguments(program.language, program.environment)
         command = [path, *options, f"/code/{program.entry}", *program.argv]
-        return self._launch(command, program, limits)
+        return self._launch(command, program, limits, session=session)
 
     def _require_interpreter(self, language: str) -> None:
         """An image of the user's own may lack one; that is nothing a program did."""
@@ -125,12 +125,14 @@ class DockerSandbox:
             if language not in self._known:
                 probe = Program(files={"probe": b""}, entry="probe")
                 command = [interpreters.CANDIDATES[language][0], "-v" if language == "lua" else "--version"]
-                with self._launch(command, probe, Limits()) as session:
-                    self._known[language] = session.communicate(b"").exit_code == 0
+                with self._launch(command, probe, Limits(), session=False) as running:
+                    self._known[language] = running.communicate(b"").exit_code == 0
         if not self._known[language]:
             raise SandboxUnavailable(f"docker image {self._image_id}: {interpreters.missing(language)} in it")
 
-    def _launch(self, command: list[str], program: Program, limits: Limits) -> DockerSession:
+    def _launch(
+        self, command: list[str], program: Program, limits: Limits, *, session: bool
+    ) -> DockerSession:
         folder = Path(tempfile.mkdtemp(prefix=f"mtp-gate-code-{os.getpid()}-"))
         try:
             _write(folder, program.files)
@@ -148,32 +150,33 @@ class DockerSandbox:
                 labels={LABEL: str(os.getpid())},
                 healthcheck={"test": ["NONE"]},
                 host_config={
-                    **api.create_host_config(**self._host_config(folder, limits)),
+                    **api.create_host_config(**self._host_config(folder, limits, session)),
                     "MaskedPaths": MASKED,
                 },
             )
         except FAULTS as error:
             shutil.rmtree(folder, ignore_errors=True)
             raise SandboxUnavailable(f"docker: a container couldn't be made: {error}") from error
-        session = DockerSession(api, created["Id"], folder, limits, self._forget)
+        made = DockerSession(api, created["Id"], folder, limits, self._forget)
         if created.get("Warnings"):
-            session.close()
+            made.close()
             raise SandboxUnavailable(
                 f"docker: expected every limit to be enforced, found {'; '.join(created['Warnings'])}; "
                 "enable the memory, swap and pids controllers of the host"
             )
-        session.start()
+        made.start()
         with self._lock:
-            self._open.add(session)
-        return session
+            self._open.add(made)
+        return made
 
     def _forget(self, session: DockerSession) -> None:
         with self._lock:
             self._open.discard(session)
 
-    def _host_config(self, folder: Path, limits: Limits) -> dict[str, Any]:
-        cpu = int(limits.cpu_s) + 2
-        bounds = {"nofile": limits.open_files, "fsize": limits.file_bytes, "core": 0, "cpu": cpu}
+    def _host_config(self, folder: Path, limits: Limits, session: bool) -> dict[str, Any]:
+        bounds = {"nofile": limits.open_files, "fsize": limits.file_bytes, "core": 0}
+        if not session:  # whose allowance begins again with each call
+            bounds["cpu"] = int(limits.cpu_s) + 2
         scratch = f"rw,nosuid,nodev,noexec,size={limits.tmp_bytes},nr_inodes={FILES},mode=1777"
         return {
             "network_mode": "none",

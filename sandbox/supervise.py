@@ -1,7 +1,6 @@
 """Supervision of one bubblewrap process from outside: pipes, clocks, limits, and the certain end of all of it."""
 
 import contextlib
-import ctypes
 import json
 import os
 import selectors
@@ -10,7 +9,7 @@ import subprocess
 import time
 from collections.abc import Callable
 
-from sandbox import cgroups, watchdog
+from sandbox import cgroups, pidfds, watchdog
 from sandbox.contract import Limits, Outcome, SandboxUnavailable, SessionEnded, Status
 
 CHUNK = 1 << 16
@@ -86,8 +85,8 @@ class Supervised:
 
     def _last_words(self) -> str:
         """What bwrap said before it gave up."""
-        _kill(self._process_fd)
-        self._is_alive(self._process_fd, END_S)
+        pidfds.kill(self._process_fd)
+        pidfds.has_ended(self._process_fd, END_S)
         os.set_blocking(self._stderr, False)
         with contextlib.suppress(BlockingIOError):
             return os.read(self._stderr, CHUNK).decode(errors="replace").strip() or "bwrap said nothing"
@@ -295,30 +294,20 @@ class Supervised:
 
     def _wait_for_end(self) -> bool:
         """Kill the first process of the namespace, and with it all others; then wait for it and for bwrap."""
-        self._natural = self._process_fd >= 0 and not self._is_alive(self._process_fd)
+        self._natural = pidfds.has_ended(self._process_fd)
         if self._watchdog is not None:
             self._watchdog.look()
-        end = time.monotonic() + END_S
-        first_gone = True
-        if self._first_fd >= 0:
-            # the first process alone, so that bwrap itself is there to reap it
-            _kill(self._first_fd)
-            first_gone = not self._is_alive(self._first_fd, END_S)
-        else:
-            _kill(self._process_fd)
-        gone = first_gone and not self._is_alive(self._process_fd, end - time.monotonic())
-        _kill(self._process_fd)
-        with contextlib.suppress(ChildProcessError):  # bwrap reaped it, unless it ended first
-            if self._first_fd >= 0 and first_gone:
-                os.waitid(os.P_PIDFD, self._first_fd, os.WEXITED)
+        if self._first_fd < 0:
+            pidfds.kill(self._process_fd)
+            return pidfds.has_ended(self._process_fd, END_S)
+        # the first process alone, so that bwrap itself is there to reap it
+        pidfds.kill(self._first_fd)
+        first_gone = pidfds.has_ended(self._first_fd, END_S)
+        gone = first_gone and pidfds.has_ended(self._process_fd, END_S)
+        pidfds.kill(self._process_fd)
+        if first_gone:
+            pidfds.reap(self._first_fd)  # unless bwrap did
         return gone
-
-    @staticmethod
-    def _is_alive(fd: int, timeout: float = 0.0) -> bool:
-        """A pidfd turns readable when its process has ended."""
-        with selectors.DefaultSelector() as selector:
-            selector.register(fd, selectors.EVENT_READ)
-            return not selector.select(max(0.0, timeout))
 
     def _drain(self) -> None:
         for fd in (self._stdout, self._stderr):
@@ -342,16 +331,3 @@ class Supervised:
                 if "exit-code" in document:
                     return int(document["exit-code"])
         return None
-
-
-def _kill(pidfd: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-
-
-def adopt_orphans() -> None:
-    """Become the parent of orphaned descendants (PR_SET_CHILD_SUBREAPER), so that the sandbox's first process can be
-    reaped here when bwrap ends before it: in a container the machine's own first process often reaps nothing.
-    """
-    PR_SET_CHILD_SUBREAPER = 36
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)

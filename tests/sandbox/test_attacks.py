@@ -1,4 +1,4 @@
-# ruff: noqa: PTH108, PTH115, PTH119, PTH207, PTH208
+# ruff: noqa: PTH108, PTH115, PTH119, PTH207
 """The threat: a program that a model wrote reads the answers, writes to the host, outlives its run, takes more than its
 share, or is graded as right without being right.
 

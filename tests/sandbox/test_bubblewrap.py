@@ -16,8 +16,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from sandbox import bubblewrap as backend
-from sandbox import bwrap_binary, cgroups, interpreters, reach
+from sandbox import bwrap_arguments, bwrap_binary, cgroups, interpreters, reach
 from sandbox.bubblewrap import Bubblewrap
 from sandbox.choose import failures
 from sandbox.contract import Limits, Program, SandboxUnavailable, Status
@@ -29,9 +28,9 @@ USER = "mtp-gate-test"
 HELLO = Program(files={"main.py": b"import sys; print(sys.executable)"}, entry="main.py")
 
 
-def test_every_namespace_is_unshared_for_certain(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_namespace_is_unshared_for_certain() -> None:
     """The -try forms, which --unshare-all implies, go on without."""
-    arguments = backend._NAMESPACES
+    arguments = bwrap_arguments.NAMESPACES
     assert not [word for word in arguments if word.endswith("-try") or word == "--unshare-all"]
     assert {f"--unshare-{name}" for name in ("user", "ipc", "pid", "net", "uts", "cgroup")} <= set(arguments)
     assert {"--disable-userns", "--die-with-parent", "--new-session", "--clearenv"} <= set(arguments)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox import cgroups
+from sandbox import cgroup_files, cgroups
 from sandbox.contract import Limits, Program
 
 LIMITS = Limits(memory_bytes=96 << 20, processes=17, cores=0.5)
@@ -80,7 +80,7 @@ def test_v2_scope_of_our_own_is_made_to_hand_on(tmp_path: Path, monkeypatch: pyt
     scope = _fake_v2(tmp_path, own, "")
     (scope / "cgroup.procs").write_text("12\n13\n")
     moved = []
-    plain = cgroups._write
+    plain = cgroup_files.write
 
     def kernel(path: Path, value: object) -> None:
         if path.name == "cgroup.procs":
@@ -90,7 +90,7 @@ def test_v2_scope_of_our_own_is_made_to_hand_on(tmp_path: Path, monkeypatch: pyt
         else:
             plain(path, value)
 
-    monkeypatch.setattr(cgroups, "_write", kernel)
+    monkeypatch.setattr(cgroup_files, "write", kernel)
     for inside in (own, own + "/leader"):
         made = cgroups.GroupsV2(tmp_path, f"0::/{inside}\n").make(LIMITS)
         assert [path.parent for path in scope.glob("mtp-gate-*/memory.max")]
@@ -129,7 +129,7 @@ def test_a_group_that_cannot_be_limited_is_removed_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _fake_v2(tmp_path, "a", "memory pids")
-    plain = cgroups._write
+    plain = cgroup_files.write
 
     def write(path: Path, value: object) -> None:
         if path.name == "pids.max":
@@ -138,7 +138,7 @@ def test_a_group_that_cannot_be_limited_is_removed_again(
             raise PermissionError(path)
         plain(path, value)
 
-    monkeypatch.setattr(cgroups, "_write", write)
+    monkeypatch.setattr(cgroup_files, "write", write)
     with pytest.raises(PermissionError):
         cgroups.GroupsV2(tmp_path, "0::/a\n").make(LIMITS)
     assert not list(tmp_path.rglob("mtp-gate-*"))

@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from sandbox import bubblewrap as backend
+from sandbox import bwrap_arguments as backend
 from sandbox import choose as choosing
-from sandbox import doctor, self_test
+from sandbox import doctor, seccomp, self_test
 from sandbox.bubblewrap import Bubblewrap
 from sandbox.choose import choose, failures
 from sandbox.contract import Limits, Outcome, Probe, Program, Sandbox, SandboxUnavailable, Status
@@ -60,33 +60,33 @@ def test_one_that_fails_its_self_test_is_passed_over_and_named(monkeypatch: pyte
 
 def _without(*words: str) -> Callable[[pytest.MonkeyPatch], None]:
     def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-        kept = list(backend._NAMESPACES)
+        kept = list(backend.NAMESPACES)
         for word in words:
             kept.remove(word)
-        monkeypatch.setattr(backend, "_NAMESPACES", tuple(kept))
+        monkeypatch.setattr(backend, "NAMESPACES", tuple(kept))
 
     return patch
 
 
 def _no_filter(monkeypatch: pytest.MonkeyPatch) -> None:
     allow_all = b"\x06\x00\x00\x00\x00\x00\xff\x7f"
-    monkeypatch.setattr(backend.seccomp, "program", lambda *a, **k: allow_all)
+    monkeypatch.setattr(seccomp, "program", lambda *a, **k: allow_all)
 
 
 def _no_rlimits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backend, "_rlimits", lambda limits: [])
+    monkeypatch.setattr(backend, "rlimits", lambda limits, session: [])
 
 
 def _host_root_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    view = backend._host_view()
+    view = backend.host_view()
     monkeypatch.setattr(
-        backend, "_host_view", lambda: [*view, "--ro-bind", "/tmp", "/tmp", "--ro-bind", "/etc", "/etc"]
+        backend, "host_view", lambda: [*view, "--ro-bind", "/tmp", "/tmp", "--ro-bind", "/etc", "/etc"]
     )
 
 
 def _writable_var(monkeypatch: pytest.MonkeyPatch) -> None:
-    view = backend._host_view()
-    monkeypatch.setattr(backend, "_host_view", lambda: [*view, "--tmpfs", "/var/tmp"])
+    view = backend.host_view()
+    monkeypatch.setattr(backend, "host_view", lambda: [*view, "--tmpfs", "/var/tmp"])
 
 
 @pytest.mark.parametrize(

@@ -242,6 +242,17 @@ def test_session_times_out_and_its_clock_can_be_restarted(sandbox: Sandbox) -> N
     assert (ended.value.outcome.status, ended.value.outcome.limit) == (Status.TIMEOUT, "wall_s")
 
 
+def test_the_cpu_allowance_of_a_session_begins_again(sandbox: Sandbox) -> None:
+    """RLIMIT_CPU knows only the sum."""
+    source = "import sys, time\nfor line in sys.stdin:\n    end = time.process_time() + 0.45\n"
+    source += "    while time.process_time() < end: pass\n    print('x', flush=True)"
+    with sandbox.open(python(source), Limits(wall_s=30, cpu_s=1)) as session:
+        for _ in range(8):
+            session.restart_clock()
+            session.send(b"go\n")
+            assert session.receive() == b"x\n"
+
+
 def test_session_closed_while_its_program_runs(sandbox: Sandbox) -> None:
     session = sandbox.open(python("import time; time.sleep(100)"), LIMITS)
     outcome = session.close()
