@@ -61,10 +61,19 @@ def own_daemon(folder: Path) -> Iterator[str]:
 
     archive = image_archive()
     address = f"unix://{folder}/docker.sock"
-    command = ["dockerd", "--iptables=false", "--ip6tables=false", "--ip-forward=false", "--bridge=none"]
+    command = [
+        "setpriv",
+        "--pdeathsig=TERM",
+        "--",
+        "dockerd",
+        "--iptables=false",
+        "--ip6tables=false",
+        "--ip-forward=false",
+        "--bridge=none",
+    ]
     command += ["--storage-driver=overlay2", f"--data-root={folder}/data", f"--exec-root={folder}/exec"]
     command += [f"--pidfile={folder}/docker.pid", "-H", address, "--exec-opt", "native.cgroupdriver=cgroupfs"]
-    command += [f"--cgroup-parent={GROUP_OF_DAEMON}"]
+    command += [f"--cgroup-parent=/{GROUP_OF_DAEMON}"]
     with (folder / "log").open("wb") as log:
         daemon = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
     try:
@@ -80,7 +89,7 @@ def own_daemon(folder: Path) -> Iterator[str]:
         except subprocess.TimeoutExpired:
             daemon.kill()
             daemon.wait()
-        for group in Path("/sys/fs/cgroup").glob(f"*/{GROUP_OF_DAEMON}"):
+        for group in list(Path("/sys/fs/cgroup").rglob(GROUP_OF_DAEMON)):
             group.rmdir()
 
 

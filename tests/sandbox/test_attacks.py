@@ -72,7 +72,7 @@ def _ours(mark: str) -> dict[str, object]:
             line for line in Path("/proc/self/mounts").read_text().splitlines() if not _of_another(line)
         ],
         "cgroups": sorted(glob.glob(f"/sys/fs/cgroup/**/mtp-gate-{os.getpid()}-*", recursive=True))
-        + sorted(glob.glob(f"/sys/fs/cgroup/*/mtp-gate-test-{os.getpid()}/*/")),
+        + sorted(glob.glob(f"/sys/fs/cgroup/**/mtp-gate-test-{os.getpid()}/*/", recursive=True)),
         "directories": sorted(
             glob.glob(f"/tmp/mtp-gate-code-{os.getpid()}-*") + glob.glob(f"/run/mtp-gate-{os.getpid()}-*")
         ),
