@@ -74,6 +74,12 @@ def test_counts_are_those_of_the_cases(run: Any) -> None:
         assert sum(int(s.get(name, "")) for s in root.iter("testsuite")) == len(list(root.iter(tag))), name
 
 
+def test_suites_of_the_same_name_are_not_merged(run: Any) -> None:
+    run.manifest = msgspec.structs.replace(run.manifest, prompts={"csv": ("w1", "w1")})
+    names = [suite.get("name") for suite in read(run.view()).iter("testsuite")]
+    assert names == ["mtp-gate", "csv mtp@1 w1", "csv mtp@1 w1"]
+
+
 def test_k_device_index_and_margin_are_properties_of_the_prompts_suite(run: Any) -> None:
     (suite,) = [s for s in read(run.view()).iter("testsuite") if s.get("name") == "csv mtp@1 w2"]
     found = {p.get("name"): p.get("value") for p in suite.iter("property")}
