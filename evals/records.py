@@ -125,7 +125,7 @@ class RunWriter:
         if (writer.path / MANIFEST).exists():
             writer.close()
             raise RunDirError(
-                f"{path}: expected a directory without a run, found one. Give another --out, or go on with --resume."
+                f"{path}: expected a directory without a run, found one. Give another --out."
             )
         try:
             writer._write_whole(MANIFEST, manifest)
@@ -243,7 +243,7 @@ class RunWriter:
         except OSError as error:
             raise WriteError(
                 f"{self.path / name}: cannot be written ({error.strerror}). What was recorded before is kept; free "
-                "some space and go on with --resume."
+                "some space, and the same command goes on."
             ) from error
 
     def _write_whole(self, name: str, record: msgspec.Struct) -> None:

@@ -75,7 +75,10 @@ def run_check(
             cache = open_cache(settings, manifest)
             reason, engine_s = _decode(settings, tasks, plan, writer, sandbox, progress, cache, started)
             after = _digest_again(settings.model, digests, progress)
-            writer.end(_end(started, engine_s, after, reason))
+            try:
+                writer.end(_end(started, engine_s, after, reason))
+            except WriteError as e:
+                progress.say(f"gate: {reason or e}")
 
 
 def _controls(settings: Settings) -> int:
