@@ -222,7 +222,9 @@ def test_a_disk_that_fills_up_leaves_what_was_decoded(tmp_path: Path) -> None:
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert result.returncode == 3, result.stderr
     assert "Traceback" not in result.stderr
-    assert "answers.jsonl: cannot be written" in result.stderr and "could not write" in result.stderr, result.stderr
+    assert "answers.jsonl: cannot be written" in result.stderr and "could not write" in result.stderr, (
+        result.stderr
+    )
     assert "inconclusive" in result.stdout.lower()
     assert len(list(RunReader(tmp_path / "run").answers())) == 3
 
