@@ -136,7 +136,8 @@ def _cosines(graph: Graph, table: Weight, target: Graph, logits: Weight) -> list
         one, other = read_row(graph, table, row), read_row(target, logits, row)
         if one is None or other is None or len(one) != len(other):
             continue
-        length = float(np.linalg.norm(one) * np.linalg.norm(other))
+        with np.errstate(all="ignore"):
+            length = float(np.linalg.norm(one) * np.linalg.norm(other))
         if np.isfinite(length) and length > 0:
             found.append(float(one @ other) / length)
     return found

@@ -68,8 +68,8 @@ def read_row(graph: Graph, weight: Weight, row: int) -> Array | None:
     zero = _row_of(graph, weight.zero, const.shape[0], row, len(groups)) if weight.zero else np.zeros(1)
     if scale is None or zero is None:
         return None
-    shifted = groups - zero.reshape(-1, 1)
-    return np.asarray(shifted * scale.reshape(-1, 1), dtype=np.float64).reshape(-1)
+    with np.errstate(all="ignore"):  # damaged weights give infinities, which whole.py reports
+        return np.asarray((groups - zero.reshape(-1, 1)) * scale.reshape(-1, 1), dtype=np.float64).reshape(-1)
 
 
 def _row_of(graph: Graph, const: Const, rows: int, row: int, groups: int) -> Array | None:

@@ -161,15 +161,20 @@ def test_a_file_that_was_reserved_and_never_filled(sample_dir: Path, tmp_path: P
     refused(inspect_directory(root), "weights-zero")
 
 
-def test_weights_that_are_not_finite(sample_dir: Path, tmp_path: Path) -> None:
-    root = linked(sample_dir, tmp_path / "m", own=(f"{HEAD}.bin",))
-    graph = read_graph(sample_dir / f"{HEAD}.xml")
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("stem", [HEAD, EMBEDDINGS])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_weights_that_are_not_finite(stem: str, value: float, sample_dir: Path, tmp_path: Path) -> None:
+    root = linked(sample_dir, tmp_path / "m", own=(f"{stem}.bin",))
+    graph = read_graph(sample_dir / f"{stem}.xml")
     weight = max(find_weights(graph), key=lambda weight: weight.bytes)
     assert weight.scale is not None
-    with (root / f"{HEAD}.bin").open("r+b") as file:
+    with (root / f"{stem}.bin").open("r+b") as file:
+        file.seek(weight.const.offset)
+        file.write(bytes(64))
         file.seek(weight.scale.offset)
-        file.write(np.full(4, np.nan, dtype=np.float16).tobytes())
-    refused(inspect_directory(root), "weights-not-finite")
+        file.write(np.full(4, value, dtype=np.float16).tobytes())
+    assert refused(inspect_directory(root), "weights-not-finite").where == f"{stem}.bin"
 
 
 def test_the_target_posing_as_head(sample_dir: Path, tmp_path: Path) -> None:

@@ -160,6 +160,7 @@ def test_undamaged_it_is_servable(small: Path) -> None:
     require_pairing(inspect_model(small))
 
 
+@pytest.mark.filterwarnings("error")
 @settings(
     max_examples=int(os.environ.get("GATE_TEST_EXAMPLES", "150")),
     deadline=None,
