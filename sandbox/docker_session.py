@@ -14,6 +14,7 @@ import docker.errors
 import requests
 
 from sandbox.contract import Limits, Outcome, SandboxUnavailable, SessionEnded, Status
+from sandbox.ending import tell
 
 FAULTS = (docker.errors.DockerException, requests.exceptions.RequestException, OSError)
 CHUNK = 1 << 16
@@ -202,34 +203,18 @@ class DockerSession:
         except FAULTS as error:
             trouble = trouble or f"docker: the container couldn't be removed: {error}"
         self._detach()
-        code = int(state.get("ExitCode", -1))
-        status, limit, detail = self._verdict(code, state, natural, trouble)
-        return Outcome(
-            status=status,
-            exit_code=code if status is Status.EXITED else None,
-            signal=code - 128 if status is Status.SIGNALLED else None,
-            limit=limit,
+        code = int(state["ExitCode"]) if "ExitCode" in state else None
+        return tell(
+            code=code,
+            stopped=self._stopped,
+            out_of_memory=bool(state.get("OOMKilled")),
+            closed=not natural,
+            trouble=trouble or (f"docker: {state['Error']}" if state.get("Error") else ""),
             stdout=bytes(self._inbox),
             stderr=bytes(self._errors),
             wall_s=wall_s,
             cpu_s=self._cpu_used,
-            detail=detail,
         )
-
-    def _verdict(
-        self, code: int, state: dict[str, Any], natural: bool, trouble: str
-    ) -> tuple[Status, str, str]:
-        if trouble or state.get("Error"):
-            return Status.INFRA, "", trouble or f"docker: {state['Error']}"
-        if state.get("OOMKilled"):
-            return Status.KILLED, "memory_bytes", ""
-        if self._stopped is not None:
-            return *self._stopped, ""
-        if code == 128 + 24:  # SIGXCPU: RLIMIT_CPU, where the control group can't be seen
-            return Status.TIMEOUT, "cpu_s", ""
-        if code > 128:
-            return Status.SIGNALLED, "", "" if natural else "closed while it was running"
-        return Status.EXITED, "", ""
 
     def _detach(self) -> None:
         """Take what has arrived, then close the streams: while output waits to be taken the daemon kills nothing."""

@@ -4,13 +4,13 @@ import contextlib
 import json
 import os
 import selectors
-import signal
 import subprocess
 import time
 from collections.abc import Callable
 
 from sandbox import cgroups, pidfds, watchdog
 from sandbox.contract import Limits, Outcome, SandboxUnavailable, SessionEnded, Status
+from sandbox.ending import tell
 
 CHUNK = 1 << 16
 START_S = 30.0  # a sandbox that isn't set up by then is an infrastructure error
@@ -260,37 +260,21 @@ class Supervised:
             assert stream
             with contextlib.suppress(OSError):
                 stream.close()
-        status, limit, detail = self._verdict(code, out_of_memory, trouble)
-        exited, signalled = status is Status.EXITED, status is Status.SIGNALLED
-        return Outcome(
-            status=status,
-            exit_code=code if exited else None,
-            signal=(signal.SIGKILL if code is None else code - 128) if signalled else None,
-            limit=limit,
+        closed = code is None and self._began and not self._natural
+        if code is None and not closed and self._stopped is None and not out_of_memory:
+            words = self._errors.decode(errors="replace").strip() or "bwrap said nothing"
+            trouble = trouble or f"the program never began: {words}"
+        return tell(
+            code=code,
+            stopped=self._stopped,
+            out_of_memory=out_of_memory,
+            closed=closed,
+            trouble=trouble,
             stdout=bytes(self._inbox),
             stderr=bytes(self._errors),
             wall_s=wall_s,
             cpu_s=cpu_s,
-            detail=detail,
         )
-
-    def _verdict(self, code: int | None, out_of_memory: bool, trouble: str) -> tuple[Status, str, str]:
-        if trouble:
-            return Status.INFRA, "", trouble
-        if out_of_memory:
-            return Status.KILLED, "memory_bytes", ""
-        if self._stopped is not None:
-            return *self._stopped, ""
-        if code is None and self._began and not self._natural:
-            return Status.SIGNALLED, "", "closed while it was running"
-        if code is None:
-            words = self._errors.decode(errors="replace").strip() or "bwrap said nothing"
-            return Status.INFRA, "", f"the program never began: {words}"
-        if code > 128:
-            if code - 128 == signal.SIGXCPU:  # RLIMIT_CPU, when a look came late
-                return Status.TIMEOUT, "cpu_s", ""
-            return Status.SIGNALLED, "", ""
-        return Status.EXITED, "", ""
 
     def _wait_for_end(self) -> bool:
         """Kill the first process of the namespace, and with it all others; then wait for it and for bwrap."""
