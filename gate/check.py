@@ -21,6 +21,7 @@ from evals.engine.prepare import prepare
 from evals.engine.process import Patience
 from evals.grade import Grader
 from evals.heads import borrowed_head
+from evals.inspection.pairing import require_pairing
 from evals.margins import Margins
 from evals.model_dir import ModelDir, inspect_model, require_decodable
 from evals.records import RunReader, RunWriter, WriteError
@@ -54,6 +55,7 @@ def run_check(
     tasks = tuple(with_variants(task, settings) for task in tasks)
     model = inspect_model(settings.model)
     require_decodable(model)
+    require_pairing(model)
     with ThreadPoolExecutor(2, thread_name_prefix="look") as pool, contextlib.ExitStack() as stack:
         digests_ = pool.submit(digest_model, model)
         sandbox_ = pool.submit(trusted_sandbox, settings.sandbox_name, tasks)

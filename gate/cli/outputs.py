@@ -58,10 +58,9 @@ def write_outputs(concluded: Concluded, shown: Shown) -> int:
     from reports.markdown import render as markdown
     from reports.terminal import console, print_verdict
 
-    records, verdict, run = concluded.records, concluded.verdict, concluded.run
-    code = exit_code(verdict.decision, allow_limits=shown.allow_limits)
+    records, run = concluded.records, concluded.run
     view = build_view(
-        verdict,
+        concluded.verdict,
         records.manifest,
         records.answers(),
         concluded.evidence.comparisons(),
@@ -73,6 +72,8 @@ def write_outputs(concluded: Concluded, shown: Shown) -> int:
         policy_text=shown.policy_text,
         redact=shown.redact,
     )
+    verdict = view.verdict if shown.redact else concluded.verdict
+    code = exit_code(verdict.decision, allow_limits=shown.allow_limits)
     try:
         write_file(run / "verdict.json", encode_verdict(verdict))
         try:
