@@ -40,7 +40,7 @@ from gate.cli.options import DIRECTORY, DURATION, policy_option, quiet_option, t
 @policy_option
 @quiet_option
 def command(
-    model: Path,
+    model: str,
     attestation: Path,
     head: Path | None,
     verdict: Path | None,
@@ -62,6 +62,7 @@ def command(
     could not tell.
     """
     from evals.arms import parse_property
+    from gate.cli.check import resolve_model
     from gate.policy import load_policy
     from gate.served import Served, load_served, merge
     from gate.verify import verify
@@ -70,7 +71,7 @@ def command(
     options = Served(k=k, device=device, properties=dict(parse_property(p) for p in properties))
     tasks = {t.name: t.digest for t in load_tasks(task_dirs, task_names)} if task_dirs or task_names else None
     result = verify(
-        model,
+        resolve_model(model),
         attestation,
         now=datetime.now(UTC),
         head_dir=head,
