@@ -21,8 +21,8 @@ class Watchdog:
     def __init__(self, pid: int, tmp_bytes: int):
         self._pid = pid
         self._tmp_blocks = -(-tmp_bytes // PAGE)
-        self._namespace = Path(f"/proc/{pid}/ns/pid").stat().st_ino
-        self._cpu: dict[tuple[int, int], float] = {}
+        self._own_s: dict[tuple[int, int], float] = {}  # (pid, start time) → its own CPU time when last seen
+        self._cpu_s = 0.0
 
     def look(self) -> int:
         """Sample: bytes of memory in use now, /tmp included; CPU time is kept for `cpu_s`.
@@ -30,27 +30,38 @@ class Watchdog:
         Memory is anonymous and shared pages, each page by its share (Documentation/filesystems/proc.rst), not the
         file pages of the read-only host. A file counts INODE bytes and its content.
         """
-        total = 0
-        for entry in Path("/proc").glob("[0-9]*"):
+        total, with_children_s = 0, 0.0
+        for pid in self._living():
             with contextlib.suppress(OSError, ValueError, IndexError):
-                if (entry / "ns/pid").stat().st_ino != self._namespace:
-                    continue
-                total += self._memory(entry)
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-                self._cpu[int(entry.name), int(fields[19])] = sum(map(int, fields[11:13])) / TICKS
-        with contextlib.suppress(OSError):
-            scratch = os.statvfs(f"/proc/{self._pid}/root/tmp")
-            if (scratch.f_blocks, scratch.f_frsize) == (
-                self._tmp_blocks,
-                PAGE,
-            ):  # until it is mounted, the host's is seen
-                total += (scratch.f_blocks - scratch.f_bfree) * PAGE
-                total += (scratch.f_files - scratch.f_ffree) * INODE
-        return total
+                total += self._memory(Path(f"/proc/{pid}"))
+                fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+                own, reaped = sum(map(int, fields[11:13])), sum(map(int, fields[13:15]))
+                self._own_s[pid, int(fields[19])] = own / TICKS
+                with_children_s += (own + reaped) / TICKS
+        # children that were reaped count with their parent, ones that nobody waits for only while they are seen
+        self._cpu_s = max(self._cpu_s, with_children_s, sum(self._own_s.values()))
+        return total + self._scratch()
 
     def cpu_s(self) -> float:
-        """CPU seconds of every process seen so far, living or dead."""
-        return sum(self._cpu.values())
+        """CPU seconds of all processes up to the last look."""
+        return self._cpu_s
+
+    def _living(self) -> list[int]:
+        """The first process and all of its descendants: in a pid namespace no orphan leaves that tree."""
+        found = [self._pid]
+        for pid in found:
+            with contextlib.suppress(OSError):  # ended meanwhile
+                for children in Path(f"/proc/{pid}/task").glob("*/children"):
+                    found += map(int, children.read_text().split())
+        return found
+
+    def _scratch(self) -> int:
+        """Bytes that /tmp holds; 0 until bwrap has mounted it, since the host's is seen there before."""
+        with contextlib.suppress(OSError):
+            tmp = os.statvfs(f"/proc/{self._pid}/root/tmp")
+            if (tmp.f_blocks, tmp.f_frsize) == (self._tmp_blocks, PAGE):
+                return (tmp.f_blocks - tmp.f_bfree) * PAGE + (tmp.f_files - tmp.f_ffree) * INODE
+        return 0
 
     @staticmethod
     def _memory(entry: Path) -> int:

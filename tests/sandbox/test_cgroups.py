@@ -214,6 +214,26 @@ def test_a_scope_is_asked_for_by_its_name(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert command[-3:] == ["--", "gate", "check"]
 
 
+def test_the_watchdog_counts_cpu_time_of_children_that_are_gone() -> None:
+    from sandbox.bubblewrap import Bubblewrap
+
+    source = (
+        b"import os, time\nfor _ in range(20):\n    if os.fork() == 0:\n        end = time.process_time() + 0.05\n"
+        b"        while time.process_time() < end: pass\n        os._exit(0)\n    os.wait()\n"
+        b"print('done', flush=True)\ntime.sleep(100)"
+    )
+    sandbox = Bubblewrap(False)
+    with sandbox.open(
+        Program(files={"main.py": source}, entry="main.py"), Limits(wall_s=60, cpu_s=30)
+    ) as session:
+        session.receive()
+        assert session._watchdog is not None
+        session._watchdog.look()
+        used = session._watchdog.cpu_s()
+    sandbox.close()
+    assert 0.9 <= used < 5
+
+
 def test_the_watchdog_counts_memory_that_children_share_once() -> None:
     from sandbox.bubblewrap import Bubblewrap
 
