@@ -114,6 +114,8 @@ def real(recorded: Recorded) -> Iterator[Situation]:
     """What was recorded, as it is: clean, a real flip that lost something, or a head that is really wrong."""
     for task, prompts in groups(recorded):
         for name in sound_arms(recorded):
+            if not all(recorded.repeats(name, task, prompt) for prompt in prompts):
+                continue
             run = honest(recorded, task, prompts, name)
             label = _lost(run)
             fault = "a real flip" if label else ""

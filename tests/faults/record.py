@@ -1,12 +1,16 @@
-"""Decode the real answers that the fault corpus is made from, once, and keep them under tests/faults/recorded.
+"""Decode the real answers that the fault corpus is made from, once, and keep them under tests/faults/answers.
 
 usage: python -m tests.faults.record MODEL [--prompts 16] [--other-head DIR]   (15 minutes of two idle cores)
-       python -m tests.faults.record MODEL --margins                           (after the first, and after a new fault)
+       python -m tests.faults.record MODEL --forks 40                          (then)
+       python -m tests.faults.record MODEL --margins                           (last, and after each new fault)
 
 Every task gets prompts from its own template (seed 11: none of them is one of the task's own prompts, on which
 thresholds could have been looked at). Plain is decoded twice, every K once; mtp@1 a second time and control@1 on the
 first prompts. Heads that are wrong are real as well (`bad_heads`), on a few prompts. Grades come from the sandbox.
 Margins are replayed for every divergence of the corpus, those that were injected included.
+
+`--forks N` then looks through N more prompts of prose and N / 3 of code (seed 12) for such that part from plain at some
+K, and adds those: near-ties are rare, and a gate must not cry wolf over them.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ import shutil
 import tempfile
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from itertools import zip_longest
 from pathlib import Path
 
 import msgspec
@@ -45,6 +50,11 @@ PROPERTIES = {"KV_CACHE_PRECISION": "u4"}
 """So coarse a KV cache flips near-ties on one prompt in five; with the default u8 hardly any flips on this machine."""
 
 KS = (1, 2, 3, 4, 5)
+MOST = 60
+"""Prompts a task of each seed, at most."""
+
+FORK_SEED = 12
+FORK_KS = (1, 3)
 AGAIN = 4
 """Prompts a task that mtp@1 answers twice."""
 
@@ -59,11 +69,15 @@ def main() -> None:
     parser.add_argument(
         "--other-head", type=Path, help="another model of the same shape, whose head doesn't belong"
     )
-    parser.add_argument("--margins", action="store_true", help="measure margins only")
+    parser.add_argument("--forks", type=int, help="add prompts on which the arms part, from so many a task")
+    parser.add_argument("--margins", action="store_true", help="measure the margins that are missing")
     options = parser.parse_args()
-    if not options.margins:
+    if options.margins:
+        record_margins(options.model)
+    elif options.forks:
+        record_forks(options.model, options.forks)
+    else:
         record_answers(options.model, options.prompts, options.other_head)
-    record_margins(options.model)
 
 
 def record_answers(path: Path, prompts: int, other_head: Path | None) -> None:
@@ -111,15 +125,46 @@ def record_answers(path: Path, prompts: int, other_head: Path | None) -> None:
     (FOLDER / "answers.part").unlink()
 
 
+def record_forks(path: Path, count: int) -> None:
+    """Add those of `count` further prompts (of prose; a third as many of code) on which an arm parts from plain."""
+    recorded = Recorded()
+    tasks = [
+        msgspec.structs.replace(task, prompts=task.prompts[: count if task.kind == "prose" else count // 3])
+        for task in _tasks(count, FORK_SEED)
+        if task.kind != "exact"
+    ]
+    model = inspect_model(path)
+    asked = _asked(
+        tasks, prepare(model, [p.text for t in tasks for p in t.prompts], properties=PROPERTIES).rendered
+    )
+    arms = [recorded.arms["plain"], *(recorded.arms[f"mtp@{k}"] for k in FORK_KS)]
+    answers = decode(path, arms, {}, asked, {})
+    plain = {(a.task, a.prompt): a for a in answers if a.arm == "plain"}
+    forked = {(a.task, a.prompt) for a in answers if first_difference(plain[a.task, a.prompt], a) is not None}
+    chosen = [a for a in asked if (a.task, a.prompt) in forked]
+    answers = [a for a in decode(path, arms[:1], {"plain": 2}, chosen, {}) if (a.task, a.prompt) in forked]
+    for task in tasks:
+        more = tuple(a.prompt for a in chosen if a.task == task.name)
+        recorded.about.prompts[task.name] = (*recorded.about.prompts[task.name], *more)
+    (FOLDER / "about.json").write_bytes(
+        msgspec.json.format(msgspec.json.encode(recorded.about), indent=1) + b"\n"
+    )
+    write("grades", [*recorded.grades.values(), *grade(tasks, answers)])
+    write("answers", [*recorded.answers.values(), *answers])
+    (FOLDER / "answers.part").unlink()
+    print(f"{len(chosen)} of {len(asked)} prompts fork and were added")
+
+
 def record_margins(path: Path) -> None:
     """Replay each divergence of the corpus's prompts that wasn't yet; keep what is still in use."""
     recorded = Recorded()
     model = inspect_model(path)
-    tasks = _tasks(max(len(p) for p in recorded.about.prompts.values()))
-    asked = _asked(tasks, prepare(model, [p.text for t in tasks for p in t.prompts]).rendered)
+    tasks = [*_tasks(MOST, SEED), *_tasks(MOST, FORK_SEED)]
+    rendered = iter(prepare(model, [p.text for t in tasks for p in t.prompts]).rendered)
+    asked = [Asked(t.name, p.id, next(rendered), t.max_new_tokens) for t in tasks for p in t.prompts]
     pairs: dict[str, tuple[Answer, Answer]] = {}
     for situation in situations(recorded, tools_for(recorded)):
-        if situation.tokens is None:
+        if situation.tokens is None and situation.policy == "default":
             plain = {a.prompt: a for a in situation.run.first("plain")}
             for answer in situation.run.first(situation.run.arm):
                 if first_difference(plain[answer.prompt], answer) is not None:
@@ -136,6 +181,7 @@ def record_margins(path: Path) -> None:
             for margin in margins:
                 base, other = batch[margin.arm, margin.task, margin.prompt]
                 known[divergence_key(base, other)] = margin
+                write("margins", [Measured(key, m) for key, m in known.items()])
         if margins.problem:
             print(f"not all could be measured: {margins.problem}")
         print(f"{len(known)} are there, {len(missing)} to measure", flush=True)
@@ -168,15 +214,15 @@ def decode(
     return answers
 
 
-def _tasks(prompts: int) -> list[Task]:
-    return [msgspec.structs.replace(task, prompts=variants(task, prompts, SEED)) for task in builtin_tasks()]
+def _tasks(prompts: int, seed: int = SEED) -> list[Task]:
+    return [msgspec.structs.replace(task, prompts=variants(task, prompts, seed)) for task in builtin_tasks()]
 
 
 def _asked(tasks: list[Task], rendered: tuple[str, ...]) -> list[Asked]:
     """All prompts, the tasks in turn."""
     texts = iter(rendered)
     by_task = [[Asked(t.name, p.id, next(texts), t.max_new_tokens) for p in t.prompts] for t in tasks]
-    return [asked for turn in zip(*by_task, strict=True) for asked in turn]
+    return [asked for turn in zip_longest(*by_task) for asked in turn if asked is not None]
 
 
 def _first(asked: list[Asked], count: int) -> list[Asked]:

@@ -14,7 +14,7 @@ import msgspec
 from evals.tokens import TokenTable
 from evals.types import Answer, Arm, Grade, Margin
 
-FOLDER = Path(__file__).parent / "recorded"
+FOLDER = Path(__file__).parent / "answers"
 MAX_BYTES = 64 << 20
 
 T = TypeVar("T")
