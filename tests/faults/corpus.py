@@ -211,13 +211,20 @@ ENDED = ("pass", "fail", "no_program", "truncated", "infra")
 """Outcomes of a case whose program didn't crash, hang or get killed."""
 
 
+def _by_every_arm(recorded: Recorded, run: Run) -> bool:
+    """Whether the prompts were drawn at random, and not for parting (`record.py --forks`, which asks fewer arms)."""
+    prompts = run.manifest.prompts[run.task]
+    return all(recorded.repeats(arm, run.task, p) for arm in sound_arms(recorded) for p in prompts)
+
+
 def situations(recorded: Recorded, tools: t.Tools) -> list[Situation]:
     """The whole corpus."""
     found = list(real(recorded))
     clean = [s for s in found if s.clean]
+    drawn_from = [s for s in clean if _by_every_arm(recorded, s.run)]
     return [
         *found,
-        *injected(clean, tools, recorded.measured),
+        *injected(drawn_from, tools, recorded.measured),
         *by_policy(recorded, clean, tools),
         *reports(dict(tools.tasks)),
     ]
