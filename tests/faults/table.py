@@ -1,4 +1,4 @@
-"""How right the gate is: `python -m tests.faults.table` (`make faults`) judges the corpus and prints what became of it.
+"""How right the gate is: `python -m tests.faults.table` judges the corpus and prints what became of it.
 
 Per kind of fault: how many were blocked (anything but serve), how many by the right reason code, and
 which other codes decided. For clean situations: how many were served. Both halves apart, each rate with its exact
