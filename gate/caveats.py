@@ -84,4 +84,4 @@ def _kv_quantised(item: Evidence, run: RunEvidence) -> bool:
     in_force = run.manifest.environment.get("in_force", {})
     known = in_force if isinstance(in_force, dict) else {}
     precision = item.spec.arm.properties.get("KV_CACHE_PRECISION") or known.get("KV_CACHE_PRECISION", "")
-    return str(precision).lower() in ("u8", "i8", "u4", "i4", "u3", "uint8", "int8", "uint8_t")
+    return str(precision).lower() in ("u8", "i8", "u4", "i4", "u3", "u2", "i2", "u6", "i6")

@@ -45,7 +45,8 @@ def build_view(
     shelf = Shelf(redact=redact)
     variants = Variants(base, facts, shelf, redact=redact)
     count = 0
-    for count, answer in enumerate(answers, 1):  # noqa: B007
+    for answer in answers:
+        count += answer.probe is None
         variants.add(answer)
     builder = _Builder(base, verdict, manifest, facts, shelf, variants, redact)
     shown = tuple(builder.task(name, (tasks or {}).get(name)) for name in manifest.tasks)

@@ -33,7 +33,9 @@ ASKED_PROPERTIES = (
     "NUM_STREAMS",
 )
 MAX_REPLY = 64 << 20
-_ELEMENT_TYPE = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "uint8_t": "u8", "int8_t": "i8"}
+_ELEMENT_TYPE = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "uint8_t": "u8", "int8_t": "i8"} | {
+    f"{sign}int{bits}_t": f"{sign[:1] or 'i'}{bits}" for sign in ("u", "") for bits in (2, 3, 4, 6)
+}
 
 _T = TypeVar("_T")
 
