@@ -47,7 +47,7 @@ contracts: $(VENV)/.dev
 	@$(BIN)/lint-imports
 
 test: lint types contracts
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -m 'not slow'
 
 test-all: lint types contracts
 	@GATE_TEST_NO_SKIP=1 $(BIN)/python -m pytest

@@ -17,8 +17,22 @@ SYSTEM = {
 }
 """Name → whether this machine has it. `make test-all` (CI) sets GATE_TEST_NO_SKIP=1, and a missing one fails."""
 
+SLOW = {
+    "test_ci_files.py",
+    "test_cli_kill.py",
+    "test_cli_remedies.py",
+    "test_fault_corpus.py",
+    "test_honest.py",
+    "test_humaneval.py",
+    "test_inspection_corruption.py",
+}
+"""Files that `make test` leaves to `make test-all`, so that it stays under ten minutes on two cores."""
+
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.name in SLOW:
+            item.add_marker(pytest.mark.slow)
     if os.environ.get("GATE_TEST_NO_SKIP"):
         return
     for item in items:

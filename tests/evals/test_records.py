@@ -135,7 +135,7 @@ def test_a_directory_without_a_run_is_named(tmp_path: Path) -> None:
 
 def test_a_run_is_not_written_over(tmp_path: Path) -> None:
     RunWriter.create(tmp_path, manifest()).close()
-    with pytest.raises(RunDirError, match="--resume"):
+    with pytest.raises(RunDirError, match="another --out"):
         RunWriter.create(tmp_path, manifest(model="other"))
     assert RunReader(tmp_path).manifest.model == "m"
     RunWriter.resume(tmp_path, manifest()).close()
