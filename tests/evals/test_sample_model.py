@@ -14,6 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
+import numpy as np
+import openvino
+import openvino_genai
 import pytest
 
 from evals import sample
@@ -106,6 +109,29 @@ def test_what_separates_the_arms_is_a_divergence_and_no_fault(answers: list[Answ
     for plain in firsts(answers, "plain"):
         comparison = compare(plain, mtp[plain.task, plain.prompt], tokens)
         assert comparison.identical or comparison.divergence is not None
+
+
+@pytest.mark.engine
+def test_a_picture_is_answered_by_both_arms() -> None:
+    folder = str(sample.sample_dir())
+    rendered = (
+        "<|im_start|>user\n<|vision_start|><|image_pad|><|vision_end|>What colour is this picture?<|im_end|>\n"
+        "<|im_start|>assistant\n"
+    )
+    for head in (False, True):
+        scheduler = openvino_genai.SchedulerConfig()
+        scheduler.cache_size, scheduler.enable_prefix_caching = 1, False
+        draft = {"draft_model": openvino_genai.draft_model(folder, "CPU")} if head else {}
+        pipeline = openvino_genai.ContinuousBatchingPipeline(folder, scheduler, "CPU", draft)
+        config = openvino_genai.GenerationConfig()
+        config.max_new_tokens, config.do_sample, config.apply_chat_template = 30, False, False
+        config.set_eos_token_id(pipeline.get_tokenizer().get_eos_token_id())
+        if head:
+            config.num_assistant_tokens = 1
+        for colour, rgb in {"red": (220, 30, 30), "blue": (40, 60, 220)}.items():
+            picture = openvino.Tensor(np.full((256, 256, 3), rgb, np.uint8))
+            answer = pipeline.generate([rendered], images=[[picture]], generation_config=[config])[0].texts[0]
+            assert colour in answer
 
 
 def test_both_graphs_ask_for_the_kv_cache_that_the_card_names() -> None:
