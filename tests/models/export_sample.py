@@ -5,8 +5,8 @@ usage: export_sample.py assemble TRAINED HEAD_STEPS CHECKPOINT
 needs: safetensors (assemble); optimum-intel 2.2.0, nncf 3.4.0, transformers 5.2.0, openvino (export)
 
 Tensors of `mtp.*` are stored as f32 with bf16 values: optimum-intel takes them raw from the file, and an fp32
-export fails when they are narrower than the widened body. The exported graphs ask for a KV_CACHE u8 or u4
-in their runtime info, so that plain and mtp get it alike wherever the model is loaded.
+export fails when they are narrower than the widened body. The exported graphs ask for a KV cache precision in
+their runtime info, so that plain and mtp get it alike wherever the model is loaded.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def main() -> int:
     two = commands.add_parser("export")
     two.add_argument("checkpoint", type=Path)
     two.add_argument("out", type=Path)
-    two.add_argument("--kv-precision", default="u8")
+    two.add_argument("--kv-precision", default="u4")
     args = parser.parse_args()
     if args.command == "assemble":
         assemble(args.trained, args.head_steps, args.checkpoint)
