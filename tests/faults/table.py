@@ -33,6 +33,13 @@ class Judged(msgspec.Struct, frozen=True):
     sentence: str
 
     @property
+    def differs(self) -> bool:
+        """Whether an answer of the arm isn't plain's."""
+        run = self.situation.run
+        plain = {a.prompt: a.ids for a in run.first("plain")}
+        return any(a.ids != plain[a.prompt] for a in run.first(run.arm))
+
+    @property
     def blocked(self) -> bool:
         return self.decision != "serve"
 
@@ -107,7 +114,9 @@ def main() -> int:
         clean = [i for i in judged if i.situation.clean and i.situation.half in half]
         faults = [i for i in judged if not i.situation.clean and i.situation.half in half]
         print(f"half {'a and b' if len(half) > 1 else half}:")
+        differ = [i for i in clean if i.differs]
         print(f"  clean and not served  {rate(sum(i.blocked for i in clean), len(clean))}")
+        print(f"    those that differ   {rate(sum(i.blocked for i in differ), len(differ))}")
         print(f"  faults blocked        {rate(sum(i.blocked for i in faults), len(faults))}")
         print(f"  by the right code     {rate(sum(i.right for i in faults), len(faults))}")
     clean = [i for i in judged if i.situation.clean]
