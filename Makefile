@@ -1,6 +1,6 @@
 # Two commands that a new user needs: `make check` and `make test`. Everything is set up in .venv, nothing outside.
 .DEFAULT_GOAL := help
-.PHONY: help check test test-all lint types contracts bench clean
+.PHONY: help check test test-all faults lint types contracts bench clean
 
 # The first Python of at least 3.11 that has venv.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14; do \
@@ -16,6 +16,7 @@ help:
 	@echo 'make check     set up, then gate the bundled sample model (the main job; see README)'
 	@echo 'make test      set up, then lint, type check, import contracts and the test suite'
 	@echo 'make test-all  what CI runs: also the tests that need a system package; allows no skip'
+	@echo 'make faults    the fault corpus, by reason code'
 	@echo 'make bench     benchmarks, with medians'
 
 $(VENV)/.base: pyproject.toml constraints.txt
@@ -51,6 +52,10 @@ test: lint types contracts
 
 test-all: lint types contracts
 	@GATE_TEST_NO_SKIP=1 $(BIN)/python -m pytest
+
+# The labelled fault corpus: what is blocked, by which reason code, and what is blocked falsely.
+faults: $(VENV)/.dev
+	@$(BIN)/python -m tests.faults.table
 
 bench: $(VENV)/.dev
 	@for f in tests/bench/bench_*.py; do echo "== $$f"; $(BIN)/python $$f || exit 1; done
