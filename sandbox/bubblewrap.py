@@ -5,6 +5,7 @@ doesn't bind uid 0. The program begins only once its first process is bounded by
 """
 
 import atexit
+import contextlib
 import os
 import platform
 import pwd
@@ -119,23 +120,24 @@ class Bubblewrap:
         block_fd: int,
         status_fd: int,
     ) -> Supervised:
-        group = None
+        group, inside = None, False
         try:
             group = self._groups.make(limits) if self._groups else None
-            process = subprocess.Popen(
-                command,
-                bufsize=0,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                pass_fds=fds.inherited,
-                cwd="/",
-                env={},
-                start_new_session=True,
-                user=self._uid,
-                group=self._uid,
-                extra_groups=[] if self._uid is not None else None,
-            )
+            with group.entered() if group else contextlib.nullcontext(False) as inside:
+                process = subprocess.Popen(
+                    command,
+                    bufsize=0,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    pass_fds=fds.inherited,
+                    cwd="/",
+                    env={},
+                    start_new_session=True,
+                    user=self._uid,
+                    group=self._uid,
+                    extra_groups=[] if self._uid is not None else None,
+                )
         except (OSError, subprocess.SubprocessError) as error:
             os.close(status_fd)
             if group:
@@ -149,6 +151,7 @@ class Bubblewrap:
             block_fd=block_fd,
             status_fd=status_fd,
             group=group,
+            inside=inside,
             on_close=self._forget,
         )
         with self._lock:

@@ -1,6 +1,9 @@
 """Control groups of version 1, also in the hybrid layout (Documentation/admin-guide/cgroup-v1/memory.rst)."""
 
 import contextlib
+import os
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 from sandbox import cgroup_files as files
@@ -10,12 +13,38 @@ from sandbox.contract import Limits
 class GroupV1:
     """One directory in each of the memory, pids, cpu and cpuacct hierarchies."""
 
-    def __init__(self, directories: dict[str, Path]):
-        self._directories = directories
+    def __init__(self, directories: dict[str, Path], parents: dict[str, Path], memory_bytes: int):
+        self._directories, self._parents, self._memory_bytes = directories, parents, memory_bytes
 
-    def add(self, pid: int) -> None:
-        for directory in dict.fromkeys(self._directories.values()):
-            files.write(directory / "cgroup.procs", pid)
+    @contextlib.contextmanager
+    def entered(self) -> Iterator[bool]:
+        """Moving another process waits for the kernel's grace period, some ten milliseconds; a thread that moves itself
+        doesn't, and what it forks begins where it is.
+
+        Not for the thread that the process's memory is charged to (the first one) where others run beside it: what
+        they allocate meanwhile would be the program's.
+        """
+        alone = threading.get_native_id() != os.getpid() or len(list(Path("/proc/self/task").iterdir())) == 1
+        moved: list[str] = []
+        try:
+            if alone:
+                with contextlib.suppress(OSError):
+                    for controller, directory in self._directories.items():
+                        files.write(directory / "tasks", 0)
+                        moved.append(controller)
+            yield len(moved) == len(self._directories)
+        finally:
+            for controller in moved:
+                files.write(self._parents[controller] / "tasks", 0)
+
+    def add(self, pid: int | None) -> None:
+        if pid is not None:
+            for directory in dict.fromkeys(self._directories.values()):
+                files.write(directory / "cgroup.procs", pid)
+        memory = self._directories["memory"]
+        files.write(memory / "memory.limit_in_bytes", self._memory_bytes)
+        with contextlib.suppress(FileNotFoundError):  # only with swap accounting
+            files.write(memory / "memory.memsw.limit_in_bytes", self._memory_bytes)
 
     def cpu_s(self) -> float:
         return int((self._directories["cpuacct"] / "cpuacct.usage").read_text()) / 1e9
@@ -53,13 +82,10 @@ class GroupsV1:
                 if directory not in made.values():
                     directory.mkdir()
                 made[controller] = directory
-            files.write(made["memory"] / "memory.limit_in_bytes", limits.memory_bytes)
-            with contextlib.suppress(FileNotFoundError):  # only with swap accounting
-                files.write(made["memory"] / "memory.memsw.limit_in_bytes", limits.memory_bytes)
             files.write(made["pids"] / "pids.max", limits.processes + files.OWN)
             files.write(made["cpu"] / "cpu.cfs_period_us", files.PERIOD_US)
             files.write(made["cpu"] / "cpu.cfs_quota_us", int(limits.cores * files.PERIOD_US))
         except OSError:
             files.empty_and_remove(list(made.values()))
             raise
-        return GroupV1(made)
+        return GroupV1(made, self._parents, limits.memory_bytes)

@@ -1,6 +1,7 @@
 """Control groups of version 2, the unified hierarchy (Documentation/admin-guide/cgroup-v2.rst)."""
 
 import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 
 from sandbox import cgroup_files as files
@@ -13,8 +14,13 @@ class GroupV2:
     def __init__(self, directory: Path):
         self._directory = directory
 
-    def add(self, pid: int) -> None:
-        files.write(self._directory / "cgroup.procs", pid)
+    @contextlib.contextmanager
+    def entered(self) -> Iterator[bool]:
+        yield False  # a thread alone can't go into a group of its own there
+
+    def add(self, pid: int | None) -> None:
+        if pid is not None:
+            files.write(self._directory / "cgroup.procs", pid)
 
     def cpu_s(self) -> float:
         return files.keyed(self._directory / "cpu.stat").get("usage_usec", 0) / 1e6

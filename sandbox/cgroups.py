@@ -9,6 +9,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
@@ -23,8 +24,13 @@ STALE_S = 3600
 class Group(Protocol):
     """The control group of one program."""
 
-    def add(self, pid: int) -> None:
-        """Move a process in. Raises OSError."""
+    def entered(self) -> AbstractContextManager[bool]:
+        """While it is entered, what this thread forks begins in the group, if it yields True. Raises OSError on leaving
+        where the thread can't go back.
+        """
+
+    def add(self, pid: int | None) -> None:
+        """Move a process in, or None where it began there, and put the memory limit in force. Raises OSError."""
 
     def cpu_s(self) -> float:
         """CPU seconds used so far by everything that ever was in it."""

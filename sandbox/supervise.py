@@ -25,7 +25,8 @@ class Supervised:
     """A `Session` over a bwrap process.
 
     process: started with pipes for all three streams. info_fd, block_fd, status_fd: our ends of bwrap's --info-fd,
-    --block-fd and --json-status-fd; the last is closed with the session. Raises StartFailed.
+    --block-fd and --json-status-fd; the last is closed with the session. inside: it began in its group.
+    Raises StartFailed.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class Supervised:
         block_fd: int,
         status_fd: int,
         group: cgroups.Group | None,
+        inside: bool,
         on_close: Callable[["Supervised"], None],
     ):
         assert process.stdin and process.stdout and process.stderr
@@ -57,7 +59,7 @@ class Supervised:
         self._selector = selectors.DefaultSelector()
         try:
             self._process_fd = os.pidfd_open(process.pid)
-            self._begin(info_fd, block_fd)
+            self._begin(info_fd, block_fd, inside)
         except BaseException:
             self.close()
             raise
@@ -67,13 +69,13 @@ class Supervised:
             self._selector.register(fd, selectors.EVENT_READ)
         self.restart_clock()
 
-    def _begin(self, info_fd: int, block_fd: int) -> None:
+    def _begin(self, info_fd: int, block_fd: int, inside: bool) -> None:
         """Learn the first process of the sandbox, bound it, then let the program start."""
         pid = self._first_process(info_fd)
         try:
             self._first_fd = os.pidfd_open(pid)
             if self._group is not None:
-                self._group.add(pid)
+                self._group.add(None if inside else pid)
             else:
                 self._watchdog = watchdog.Watchdog(pid, self._limits.tmp_bytes)
         except OSError as error:

@@ -4,6 +4,7 @@ environment under a home of mode 0700, without a system Python), or goes on with
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 import shutil
@@ -117,7 +118,10 @@ class Refusing:
     def make(self, limits: Limits) -> Refusing:
         return self
 
-    def add(self, pid: int) -> None:
+    def entered(self) -> contextlib.AbstractContextManager[bool]:
+        return contextlib.nullcontext(False)
+
+    def add(self, pid: int | None) -> None:
         raise PermissionError(1, "Operation not permitted")
 
     def cpu_s(self) -> float:

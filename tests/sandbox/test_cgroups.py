@@ -9,11 +9,13 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
 
 from sandbox import cgroup_files, cgroups
+from sandbox.cgroup_v1 import GroupsV1
 from sandbox.contract import Limits, Program
 
 LIMITS = Limits(memory_bytes=96 << 20, processes=17, cores=0.5)
@@ -115,6 +117,7 @@ def test_v1_limits_are_written_below_the_own_group(tmp_path: Path, rmdir_of_kern
     (memory,) = (tmp_path / "memory/docker/abc").glob("mtp-gate-*")
     (pids,) = (tmp_path / "pids/docker/abc").glob("mtp-gate-*")
     (cpu,) = (tmp_path / "cpu/docker/abc").glob("mtp-gate-*")
+    group.add(None)
     assert (memory / "memory.limit_in_bytes").read_text() == str(96 << 20)
     assert (memory / "memory.memsw.limit_in_bytes").read_text() == str(96 << 20)
     assert (pids / "pids.max").read_text() == "19"
@@ -161,6 +164,56 @@ def test_what_this_machine_has_holds_a_process_and_is_removed() -> None:
     finally:
         child.kill()
     assert "mtp-gate-" not in Path("/proc/self/cgroup").read_text()
+
+
+@pytest.mark.system("root")
+def test_a_thread_that_enters_forks_into_the_group_and_comes_back() -> None:
+    groups = cgroups.find()
+    if not isinstance(groups, GroupsV1):
+        return  # version 2 moves the process
+    before = Path("/proc/thread-self/cgroup").read_text()
+    found = []
+
+    def fork() -> None:
+        group = groups.make(Limits())
+        with group.entered() as inside:
+            child = subprocess.Popen(["sleep", "100"])
+        group.add(None if inside else child.pid)
+        found.append(
+            (
+                inside,
+                Path(f"/proc/{child.pid}/cgroup").read_text(),
+                Path("/proc/thread-self/cgroup").read_text(),
+            )
+        )
+        found.append(Path("/proc/self/cgroup").read_text())
+        group.remove()
+        child.wait()
+
+    thread = threading.Thread(target=fork)
+    thread.start()
+    thread.join()
+    (inside, childs, after), whole = found
+    assert inside
+    assert childs.count("mtp-gate-") == 4
+    assert after == whole == before
+
+
+@pytest.mark.system("root")
+def test_the_first_thread_does_not_enter_while_others_run() -> None:
+    """Its group is the one that the whole process's memory is charged to."""
+    groups = cgroups.find()
+    if not isinstance(groups, GroupsV1):
+        return
+    group, done = groups.make(Limits()), threading.Event()
+    thread = threading.Thread(target=done.wait)
+    thread.start()
+    with group.entered() as inside:
+        assert not inside
+        assert "mtp-gate-" not in Path("/proc/self/cgroup").read_text()
+    done.set()
+    thread.join()
+    group.remove()
 
 
 def test_only_old_groups_of_dead_processes_are_swept(tmp_path: Path) -> None:
