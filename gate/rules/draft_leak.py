@@ -25,7 +25,7 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Finding]:
                 "note",
                 f"the control heads {one.arm.name} and {other.arm.name} accept nothing and yet differ on "
                 f"{len(differ)} of {len(both)} prompts: rejected drafts leak into the numerics "
-                "(a u8 KV cache does that), so width noise can't be told from the head's influence here",
+                "(a u8 or u4 KV cache does that), so width noise can't be told from the head's influence here",
                 arm=other.arm.name,
                 prompt=differ[0],
                 differing=len(differ),
