@@ -92,10 +92,15 @@ class Checker:
             raise ValueError(f"checks: expected identifiers, found check {check!r}, entry {entry!r}")
         try:
             session = self._ready()
+            # the checks make ready while the program is loaded
+            session.send(b"%s %s %d\n%s" % (check.encode(), entry.encode(), len(checks), checks))
             with Caller(self._sandbox, source, entry, limits, language) as candidate:
-                result, sound = _Relay(session, candidate, self._limits).run(check, entry, checks)
+                result, sound = _Relay(session, candidate, self._limits).run()
         except SandboxUnavailable as error:
             result, sound = CheckResult(CheckOutcome.INFRA, detail=str(error)), False
+        except SessionEnded as ended:
+            detail = f"the checks' sandbox ended: {from_outcome(ended.outcome).detail}"
+            result, sound = CheckResult(CheckOutcome.INFRA, detail=detail), False
         if not sound:
             self.close()
         return result
@@ -124,14 +129,14 @@ class _Relay:
         self._buffer = b""
         self._calls = 0
 
-    def run(self, check: str, entry: str, checks: bytes) -> tuple[CheckResult, bool]:
+    def run(self) -> tuple[CheckResult, bool]:
         """The result, and whether the checks' sandbox may be used again."""
         if self._candidate.loaded.outcome is CallOutcome.RAISED:
-            return CheckResult(CheckOutcome.FAILED, detail=self._candidate.loaded.detail), True
+            return CheckResult(CheckOutcome.FAILED, detail=self._candidate.loaded.detail), False
         if self._candidate.loaded.outcome is not CallOutcome.RETURNED:
-            return self._unanswered(self._candidate.loaded), True
+            return self._unanswered(self._candidate.loaded), False
         try:
-            self._checker.send(b"%s %s %d\n%s" % (check.encode(), entry.encode(), len(checks), checks))
+            self._checker.restart_clock()
             while True:
                 kind, body = self._frame()
                 if kind == b"v" and not self._buffer:
