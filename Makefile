@@ -52,7 +52,7 @@ test: lint types contracts
 	@$(BIN)/python -m pytest -m 'not slow'
 
 test-all: lint types contracts
-	@GATE_TEST_NO_SKIP=1 $(BIN)/python -m pytest
+	@GATE_TEST_NO_SKIP=1 $(BIN)/python -m pytest --durations=60
 
 # The labelled fault corpus: what is blocked, by which reason code, and what is blocked falsely.
 faults: $(VENV)/.dev

@@ -19,12 +19,14 @@ SYSTEM = {
 
 SLOW = {
     "test_ci_files.py",
+    "test_cli_cache.py",
     "test_cli_kill.py",
     "test_cli_remedies.py",
     "test_fault_corpus.py",
     "test_honest.py",
     "test_humaneval.py",
     "test_inspection_corruption.py",
+    "test_remedies.py",
 }
 """Files that `make test` leaves to `make test-all`, so that it stays under ten minutes on two cores."""
 
