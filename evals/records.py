@@ -124,9 +124,7 @@ class RunWriter:
         writer = cls._locked(Path(path))
         if (writer.path / MANIFEST).exists():
             writer.close()
-            raise RunDirError(
-                f"{path}: expected a directory without a run, found one. Give another --out."
-            )
+            raise RunDirError(f"{path}: expected a directory without a run, found one. Give another --out.")
         try:
             writer._write_whole(MANIFEST, manifest)
         except WriteError:

@@ -163,7 +163,12 @@ def test_caveats_say_what_cannot_be_said(scene):
     scene.repeats["mtp@1"] = 1
     scene.diverge("w1")
     said = " ".join(scene.verdict().caveats)
-    for part in ("(prose) stand for themselves", "No control arm", "quantised KV cache", "margin was not measured"):
+    for part in (
+        "(prose) stand for themselves",
+        "No control arm",
+        "quantised KV cache",
+        "margin was not measured",
+    ):
         assert part in said
     assert "decoded once" in said
 
