@@ -17,23 +17,11 @@ from gate.cli.options import DIRECTORY, policy_option
 )
 def command(run: Path, policy: Path | None, name: str | None) -> int:
     """Print Markdown for a head's model card: acceptance, throughput and scores per arm, and what differed."""
+    from gate.cli.outputs import view_of
     from gate.conclude import conclude
     from gate.policy import load_policy
-    from reports.build import build_view
     from reports.card import model_index, render
 
-    concluded = conclude(run, load_policy(policy or run / "policy.toml"))
-    records = concluded.records
-    view = build_view(
-        concluded.verdict,
-        records.manifest,
-        records.answers(),
-        concluded.evidence.comparisons(),
-        records.margins(),
-        records.grades(),
-        concluded.tasks,
-        end=records.end,
-        sandbox=records.sandbox,
-    )
+    view = view_of(conclude(run, load_policy(policy or run / "policy.toml")))
     click.echo(model_index(view, name) if name else render(view), nl=False)
     return 0

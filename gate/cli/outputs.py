@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -12,6 +12,9 @@ from gate.conclude import Concluded
 from gate.planning import Settings
 from gate.policy import Policy
 from gate.verdict import encode_verdict, exit_code
+
+if TYPE_CHECKING:
+    from reports.view import View
 
 
 class Shown(NamedTuple):
@@ -45,21 +48,12 @@ def conclude_and_write(
     return write_outputs(concluded, Shown(text, allow_limits, quiet, redact, github, read_key(sign_with)))
 
 
-def write_outputs(concluded: Concluded, shown: Shown) -> int:
-    """Write the files, print the verdict, return the exit code (DESIGN.md: 0, 1 or 3).
-
-    A file that can't be written is said on stderr and makes the exit code 3: what a deploy step would read isn't there.
-    """
-    from gate.attestation import AttestationError, write_attestations
+def view_of(concluded: Concluded, policy_text: str | None = None, *, redact: bool = False) -> View:
+    """What is shown of a concluded run, whatever shows it."""
     from reports.build import build_view
-    from reports.github import commands
-    from reports.html import render
-    from reports.junit import render as junit
-    from reports.markdown import render as markdown
-    from reports.terminal import console, print_verdict
 
-    records, run = concluded.records, concluded.run
-    view = build_view(
+    records = concluded.records
+    return build_view(
         concluded.verdict,
         records.manifest,
         records.answers(),
@@ -69,9 +63,25 @@ def write_outputs(concluded: Concluded, shown: Shown) -> int:
         concluded.tasks,
         end=records.end,
         sandbox=records.sandbox,
-        policy_text=shown.policy_text,
-        redact=shown.redact,
+        policy_text=policy_text,
+        redact=redact,
     )
+
+
+def write_outputs(concluded: Concluded, shown: Shown) -> int:
+    """Write the files, print the verdict, return the exit code (DESIGN.md: 0, 1 or 3).
+
+    A file that can't be written is said on stderr and makes the exit code 3: what a deploy step would read isn't there.
+    """
+    from gate.attestation import AttestationError, write_attestations
+    from reports.github import commands
+    from reports.html import render
+    from reports.junit import render as junit
+    from reports.markdown import render as markdown
+    from reports.terminal import console, print_verdict
+
+    records, run = concluded.records, concluded.run
+    view = view_of(concluded, shown.policy_text, redact=shown.redact)
     verdict = view.verdict if shown.redact else concluded.verdict
     code = exit_code(verdict.decision, allow_limits=shown.allow_limits)
     try:
