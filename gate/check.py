@@ -75,7 +75,9 @@ def run_check(
                 return
             plan = make_plan(settings, model, tasks, manifest, prepared, controls, heads)
             cache = open_cache(settings, manifest)
-            reason, engine_s = _decode(settings, tasks, plan, writer, sandbox, progress, cache, started)
+            reason, engine_s = _decode(
+                settings, model, tasks, plan, writer, sandbox, progress, cache, started
+            )
             after = _digest_again(settings.model, digests, progress)
             try:
                 writer.end(_end(started, engine_s, after, reason))
@@ -90,6 +92,7 @@ def _controls(settings: Settings) -> int:
 
 def _decode(
     settings: Settings,
+    model: ModelDir,
     tasks: tuple[Task, ...],
     plan: Plan,
     writer: RunWriter,
@@ -130,7 +133,7 @@ def _decode(
             if decoding.stopped:
                 reason = f"the {decoding.stopped} ran out with {decoding.planned - decoding.done_count} answers to go"
             else:
-                measuring_s = _measure(settings.out, plan, inspect_model(settings.model), writer, progress)
+                measuring_s = _measure(settings.out, plan, model, writer, progress)
             grading.finish()
     except KeyboardInterrupt:
         reason = f"interrupted with {decoding.planned - decoding.done_count} answers to go"
