@@ -22,7 +22,6 @@ from evals.diff import compare
 from evals.records import MAX_LINE, RecordError, RunReader
 from evals.tokens import TokenTable
 from evals.types import Answer, Comparison, Grade, Manifest, Margin
-from tasks.types import Prompt
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,7 +30,6 @@ BATCH_ROWS = 512
 BATCH_BYTES = 16 << 20
 """A row group is written when it has so many rows, or records of so many bytes."""
 
-MAX_PROMPTS_BYTES = 64 << 20
 Key = tuple[str, str, str, int]
 _T = TypeVar("_T", bound=msgspec.Struct)
 
@@ -109,7 +107,7 @@ def _rows(run: Path, reader: RunReader) -> Iterator[dict[str, Any]]:
     tokens = TokenTable.load(run / "tokenizer")
     arms = {arm.name: arm for arm in manifest.arms}
     base = next((arm.name for arm in manifest.arms if arm.method == "plain"), None)
-    prompts = _prompt_texts(run)
+    prompts = {(task, p.id): p.text for task, asked in reader.prompts().items() for p in asked}
     with (
         _Index(run / "answers.jsonl", Answer, lambda p: p.arm == base and p.repeat == 0) as bases,
         _Index(run / "grades.jsonl", Grade) as grades,
@@ -195,16 +193,3 @@ class _Index(Generic[_T]):
     def __exit__(self, *_: object) -> None:
         if self._file is not None:
             self._file.close()
-
-
-def _prompt_texts(run: Path) -> dict[tuple[str, str], str]:
-    """(task, prompt id) → the user's turn, as the run keeps it; empty for a run that doesn't."""
-    path = run / "prompts.json"
-    try:
-        with path.open("rb") as f:
-            found = msgspec.json.decode(f.read(MAX_PROMPTS_BYTES), type=dict[str, tuple[Prompt, ...]])
-    except FileNotFoundError:
-        return {}
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as e:
-        raise RecordError(f"{path}: expected the prompts of the run, found something else: {e}") from e
-    return {(task, prompt.id): prompt.text for task, prompts in found.items() for prompt in prompts}

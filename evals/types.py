@@ -20,11 +20,32 @@ Outcome = Literal[
 """What became of one case. `infra` says nothing of the model; all others but `pass` count as not passed."""
 
 
+_ARM_AT_FIRST = frozenset(
+    {
+        "name",
+        "method",
+        "k",
+        "engine",
+        "device",
+        "target_digest",
+        "head_digest",
+        "head",
+        "properties",
+        "scheduler",
+        "versions",
+        "control_seed",
+    }
+)
+"""Fields that every version's arms have. One that was added since counts only where an arm uses it, so that unfinished
+runs, caches and attestations of earlier versions keep their identities."""
+
+
 class Arm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One way of decoding: engine, method, K and everything that can change the numerics.
 
     `identity()` covers every field except `name`: two arms with equal identities must give equal answers.
     Paths are not part of an arm: `target_digest` and `head_digest` (SHA-256 over a manifest of files) are.
+    A field that is added has a default, which means what arms without it did.
     """
 
     name: str
@@ -43,9 +64,18 @@ class Arm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     versions: dict[str, str] = {}
     control_seed: int | None = None
 
+    def described(self) -> dict[str, Any]:
+        """The arm as it is hashed and attested: without fields that versions have added and this arm doesn't use."""
+        fields: dict[str, Any] = msgspec.to_builtins(self)
+        for field in msgspec.structs.fields(self):
+            default = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+            if field.name not in _ARM_AT_FIRST and getattr(self, field.name) == default:
+                del fields[field.name]
+        return fields
+
     def identity(self) -> str:
         """SHA-256 of the arm without its name."""
-        fields = msgspec.to_builtins(self)
+        fields = self.described()
         del fields["name"]
         return hashlib.sha256(msgspec.json.encode(fields, order="deterministic")).hexdigest()
 
@@ -271,7 +301,10 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     environment: dict[str, Any] = {}
 
     def identity(self) -> str:
-        """SHA-256 over what must not change between the parts of one run."""
+        """SHA-256 over what must not change between the parts of one run.
+
+        A field that is added goes in only where a run uses it: see `_ARM_AT_FIRST`.
+        """
         fields = {
             "schema": self.schema,
             "arms": [(a.name, a.identity()) for a in self.arms],

@@ -92,7 +92,7 @@ def test_result_statement(verdict: Verdict, manifest: Manifest, verdict_json: by
             {
                 "name": f"arm/{a.name}",
                 "digest": {"sha256": a.identity()},
-                "annotations": msgspec.to_builtins(a),
+                "annotations": a.described(),
             }
             for a in manifest.arms
         ),

@@ -24,7 +24,8 @@ from evals.heads import borrowed_head
 from evals.inspection.pairing import require_pairing
 from evals.margins import Margins
 from evals.model_dir import ModelDir, inspect_model, require_decodable
-from evals.records import RunReader, RunWriter, WriteError
+from evals.recording import RunWriter
+from evals.records import RunReader, WriteError
 from evals.types import Answer, RunEnd
 from gate.grading import Grading, trusted_sandbox, ungraded
 from gate.planning import Settings, make_manifest, make_plan, open_run, with_variants

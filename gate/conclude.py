@@ -12,15 +12,14 @@ import msgspec
 from evals.diff import compare
 from evals.records import RecordError, RunReader
 from evals.tokens import TokenTable
-from evals.types import Answer, Comparison, Manifest
-from gate.evidence import RunEvidence, collect
+from evals.types import Answer, Comparison
+from gate.evidence import RunEvidence
+from gate.gathering import collect
 from gate.policy import Policy
 from gate.types import Verdict
 from gate.verdict import decide
 from tasks.folder import builtin_tasks, load_task
-from tasks.types import Prompt, Task
-
-MAX_PROMPTS_BYTES = 64 << 20
+from tasks.types import Task
 
 
 class Concluded(msgspec.Struct, frozen=True):
@@ -36,7 +35,7 @@ class Concluded(msgspec.Struct, frozen=True):
 def conclude(run: Path, policy: Policy) -> Concluded:
     """Read a run directory and decide. Raises RecordError, TaskError or TokenError (ValueErrors)."""
     records = RunReader(run)
-    tasks = read_tasks(run, records.manifest)
+    tasks = read_tasks(records)
     tokens = TokenTable.load(run / "tokenizer")
 
     def compared(base: Answer, other: Answer) -> Comparison:
@@ -46,12 +45,13 @@ def conclude(run: Path, policy: Policy) -> Concluded:
     return Concluded(run, records, tasks, evidence, decide(evidence, policy))
 
 
-def read_tasks(run: Path, manifest: Manifest) -> dict[str, Task]:
+def read_tasks(records: RunReader) -> dict[str, Task]:
     """The tasks as the run kept them, with the prompts that it decoded. Raises TaskError or RecordError."""
+    run = records.path
     ours = {task.digest for task in builtin_tasks()}
-    prompts = _read_prompts(run)
+    prompts = records.prompts()
     found = {}
-    for name, digest in manifest.tasks.items():
+    for name, digest in records.manifest.tasks.items():
         task = load_task(run / "tasks" / name)
         if task.digest != digest or task.name != name:
             raise RecordError(
@@ -62,19 +62,3 @@ def read_tasks(run: Path, manifest: Manifest) -> dict[str, Task]:
             task, prompts=prompts.get(name, task.prompts), builtin=digest in ours
         )
     return found
-
-
-def _read_prompts(run: Path) -> dict[str, tuple[Prompt, ...]]:
-    path = run / "prompts.json"
-    try:
-        if path.stat().st_size > MAX_PROMPTS_BYTES:
-            raise RecordError(
-                f"{path}: expected at most {MAX_PROMPTS_BYTES} bytes, found {path.stat().st_size}"
-            )
-        return msgspec.json.decode(path.read_bytes(), type=dict[str, tuple[Prompt, ...]])
-    except OSError as e:
-        raise RecordError(
-            f"{path}: expected the prompts of the run, found none that can be read ({e.strerror})"
-        ) from e
-    except msgspec.DecodeError as e:
-        raise RecordError(f"{path}: expected the prompts of the run, found something else: {e}") from e

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evals.grade import Grader
-from evals.records import RunReader, RunWriter
+from evals.recording import RunWriter
+from evals.records import RunReader
 from evals.types import Answer, Grade, SandboxReport
 from tasks.types import Task
 

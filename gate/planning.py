@@ -17,7 +17,8 @@ from evals.digest import ModelDigests
 from evals.engine.prepare import Prepared
 from evals.heads import BorrowedHead
 from evals.model_dir import ModelDir
-from evals.records import RunWriter, WriteError
+from evals.recording import RunWriter
+from evals.records import MANIFEST, PROMPTS, SCHEMA, WriteError
 from evals.tokens import TokenTable
 from evals.types import Manifest
 from gate.environment import describe_environment
@@ -25,7 +26,6 @@ from gate.policy import Policy
 from tasks.types import Task
 from tasks.variants import variants
 
-SCHEMA = 1
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "generation_config.json")
 
 
@@ -129,7 +129,7 @@ def open_run(settings: Settings, manifest: Manifest, tasks: tuple[Task, ...], po
     """A new run directory, or the unfinished one that is there. The tasks, the policy and the tokenizer are kept
     beside the records, so that a run can be read again wherever it is taken."""
     out = settings.out
-    resumed = (out / "manifest.json").exists()
+    resumed = (out / MANIFEST).exists()
     writer = RunWriter.resume(out, manifest) if resumed else RunWriter.create(out, manifest)
     try:
         _keep_beside(out, settings.model, tasks, policy_text)
@@ -141,7 +141,7 @@ def open_run(settings: Settings, manifest: Manifest, tasks: tuple[Task, ...], po
 
 def _keep_beside(out: Path, model: Path, tasks: tuple[Task, ...], policy_text: str) -> None:
     """Write what isn't there yet; a run that was killed meanwhile is completed. prompts.json goes last."""
-    if (out / "prompts.json").exists():
+    if (out / PROMPTS).exists():
         return
     for name in ("tasks", "tokenizer"):
         shutil.rmtree(out / name, ignore_errors=True)
@@ -153,6 +153,6 @@ def _keep_beside(out: Path, model: Path, tasks: tuple[Task, ...], policy_text: s
         if (model / name).is_file():
             shutil.copyfile(model / name, out / "tokenizer" / name)
     (out / "policy.toml").write_text(policy_text, encoding="utf-8")
-    part = out / ".prompts.json.part"
+    part = out / f".{PROMPTS}.part"
     part.write_bytes(msgspec.json.encode({task.name: task.prompts for task in tasks}))
-    part.replace(out / "prompts.json")
+    part.replace(out / PROMPTS)

@@ -9,7 +9,8 @@ from concurrent.futures import Future
 from pathlib import Path
 
 from evals.grade import Grader
-from evals.records import RunReader, RunWriter
+from evals.recording import RunWriter
+from evals.records import RunReader
 from evals.types import Grade
 from gate.conclude import read_tasks
 from gate.grading import trusted_sandbox
@@ -25,7 +26,7 @@ def regrade(run: Path, sandbox_name: str | None = None) -> int:
     grades are kept then).
     """
     records = RunReader(run)
-    tasks = tuple(read_tasks(run, records.manifest).values())
+    tasks = tuple(read_tasks(records).values())
     sandbox, report = trusted_sandbox(sandbox_name, tasks)
     if not report.trusted:
         raise SandboxUnavailable(report.remedy)

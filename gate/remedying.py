@@ -23,7 +23,7 @@ from evals.speed import paired_speed
 from evals.tokens import TokenTable
 from evals.types import Answer, Arm, Grade, Manifest, Margin, RunEnd, SandboxReport
 from gate.conclude import Concluded
-from gate.evidence import collect
+from gate.gathering import collect
 from gate.grading import trusted_sandbox
 from gate.planning import Settings, make_plan
 from gate.policy import Policy

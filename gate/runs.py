@@ -19,10 +19,10 @@ from typing import TypeVar
 import msgspec
 from filelock import FileLock, Timeout
 
-from evals.records import END, LOCK, MANIFEST, SANDBOX, STREAMS
+from evals.records import END, LOCK, MANIFEST, PROMPTS, SANDBOX, STREAMS
 from gate.types import Decision
 
-RECORDS = (MANIFEST, *STREAMS, SANDBOX, END, LOCK, "prompts.json", "policy.toml")
+RECORDS = (MANIFEST, *STREAMS, SANDBOX, END, LOCK, PROMPTS, "policy.toml")
 OUTPUTS = (
     "verdict.json",
     "report.html",

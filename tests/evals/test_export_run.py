@@ -15,7 +15,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 import evals.export_run
 from evals.arrow import arrow_type, arrow_value
 from evals.export_run import ExportError, export_run
-from evals.records import RecordError, RunWriter
+from evals.recording import RunWriter
+from evals.records import RecordError
 from evals.types import Answer, Arm, CaseGrade, Failure, Grade, Manifest, Margin
 from tasks.types import Prompt
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from evals.records import RecordError, RunDirError, RunReader, RunWriter, WriteError
+from evals.recording import RunDirError, RunWriter
+from evals.records import RecordError, RunReader, WriteError
 from evals.types import Answer, Arm, CaseGrade, Failure, Grade, Manifest, Margin, RunEnd, SandboxReport
 
 
@@ -143,7 +144,7 @@ def test_a_run_is_not_written_over(tmp_path: Path) -> None:
 
 def test_a_second_process_is_refused(tmp_path: Path) -> None:
     code = (
-        "import sys; from evals.records import *; import msgspec\n"
+        "import sys; from evals.records import *; from evals.recording import *; import msgspec\n"
         "from evals.types import Manifest\n"
         f"m = RunReader({str(tmp_path)!r}).manifest\n"
         "try: RunWriter.resume(sys.argv[1], m)\n"

@@ -13,7 +13,7 @@ import msgspec
 
 from evals.diff import Tokens, compare
 from evals.types import Answer, Grade, Manifest, Margin, RunEnd, SandboxReport
-from gate.evidence import collect
+from gate.gathering import collect
 from gate.policy import Policy, Requirement
 from gate.types import Verdict
 from gate.verdict import decide

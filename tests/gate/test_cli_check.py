@@ -209,7 +209,7 @@ def test_a_budget_that_is_too_small_is_inconclusive(tmp_path: Path) -> None:
 def test_a_disk_that_fills_up_leaves_what_was_decoded(tmp_path: Path) -> None:
     """From the fourth answer on no file may grow: a file size limit fails a write in the way that a full disk does."""
     filling = (
-        "import resource\nfrom evals.records import RunWriter\n"
+        "import resource\nfrom evals.recording import RunWriter\n"
         "write, count = RunWriter.answer, []\n"
         "def answer(self, a):\n"
         "    count.append(a)\n"

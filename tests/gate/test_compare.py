@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from evals.records import RecordError, RunWriter
+from evals.recording import RunWriter
+from evals.records import RecordError
 from evals.types import Answer, Arm, CaseGrade, Failure, Grade, Manifest
 from gate.compare import Moves, compare_runs
 from gate.pairing import CompareError

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evals.records import RunWriter
+from evals.recording import RunWriter
 from evals.types import Arm, Manifest, RunEnd
 from gate.runs import Run, RunsError, choose, list_runs, read_run, remove
 from gate.units import UnitError, parse_age, parse_size, show_size

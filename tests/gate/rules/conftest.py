@@ -26,7 +26,8 @@ from evals.types import (
     RunEnd,
     SandboxReport,
 )
-from gate.evidence import RunEvidence, collect
+from gate.evidence import RunEvidence
+from gate.gathering import collect
 from gate.policy import Policy, load_policy
 from gate.types import Finding, Verdict
 from gate.verdict import decide

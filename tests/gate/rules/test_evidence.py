@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from evals.types import Answer
-from gate.evidence import EvidenceError, collect
+from gate.gathering import EvidenceError, collect
 
 
 def test_answers_arms_and_grades_find_their_places(scene):

@@ -10,7 +10,8 @@ import pytest
 
 from evals.types import Answer
 from gate.acceptance import by_depth, windows
-from gate.evidence import Drafts, facts_of
+from gate.evidence import Drafts
+from gate.gathering import facts_of
 
 SAYS = {
     "INCONCLUSIVE: speculation not exercised": ("inconclusive", "not-exercised"),

@@ -1,0 +1,237 @@
+"""From a run's records to evidence: answers boiled down to facts and compared as they stream by.
+
+Only the first answers that others are compared with are held meanwhile, so memory stays small for tens of thousands of
+answers. Everything is computed again from the records at any time; nothing is decoded and nothing is decided.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
+
+import msgspec
+
+from evals.loops import find_loop, repeated_ngram_share
+from evals.speed import decode_rate
+from evals.types import (
+    Answer,
+    Arm,
+    Comparison,
+    Grade,
+    Manifest,
+    Margin,
+    RunEnd,
+    SandboxReport,
+)
+from gate.evidence import SPECULATIVE, AnswerFacts, ArmEvidence, Drafts, Evidence, RunEvidence
+from tasks.types import Task
+
+CHUNK_DRAFTS = 25
+"""Drafted tokens per piece into which an answer's acceptance is cut, so that a collapse can be placed."""
+
+Compare = Callable[[Answer, Answer], Comparison]
+
+
+class EvidenceError(ValueError):
+    """Records that can't be evidence: no plain arm, or a task that wasn't given."""
+
+
+class Records(Protocol):
+    """A run's records, as `evals.records.RunReader` reads them. `answers` is called three times."""
+
+    @property
+    def manifest(self) -> Manifest: ...
+    @property
+    def sandbox(self) -> SandboxReport | None: ...
+    @property
+    def end(self) -> RunEnd | None: ...
+    def answers(self) -> Iterable[Answer]: ...
+    def grades(self) -> Iterable[Grade]: ...
+    def margins(self) -> Iterable[Margin]: ...
+
+
+def collect(records: Records, tasks: Mapping[str, Task], compare: Compare) -> RunEvidence:
+    """Gather the evidence of a run.
+
+    compare: `evals.diff.compare` with the model's tokens bound. tasks: by name, every one of the manifest's.
+    Raises EvidenceError where the manifest has no plain arm or names a task that isn't in `tasks`.
+    """
+    manifest = records.manifest
+    plain = next((arm for arm in manifest.arms if arm.method == "plain"), None)
+    if plain is None:
+        names = ", ".join(arm.name for arm in manifest.arms) or "none"
+        raise EvidenceError(
+            f"expected a plain arm in the run's manifest, found: {names}. Decode the run again with one."
+        )
+    for name in manifest.tasks:
+        if name not in tasks:
+            raise EvidenceError(
+                f"expected the task {name!r} of the run's manifest, found only: {', '.join(sorted(tasks))}. "
+                "Give its folder with --tasks."
+            )
+    gathered = _gather(records, plain.name, compare)
+    for grade in records.grades():
+        if grade.repeat == 0:
+            gathered[grade.arm, grade.task].grades.setdefault(grade.prompt, grade)
+    margins: defaultdict[tuple[str, str], dict[str, Margin]] = defaultdict(dict)
+    for margin in records.margins():
+        if margin.repeat == 0:
+            margins[margin.arm, margin.task].setdefault(margin.prompt, margin)
+
+    def arm_evidence(arm: Arm, task: str) -> ArmEvidence:
+        return gathered[arm.name, task].freeze(arm, manifest.repeats.get(arm.name, 1))
+
+    evidence: list[Evidence] = []
+    for name in manifest.tasks:
+        task = tasks[name]
+        plain_evidence = arm_evidence(plain, name)
+        controls = [arm_evidence(arm, name) for arm in manifest.arms if arm.method == "control"]
+        for arm in manifest.arms:
+            if arm.method not in SPECULATIVE:
+                continue
+            evidence.append(
+                Evidence(
+                    task=name,
+                    title=task.title,
+                    kind=task.kind,
+                    judge=task.judge,
+                    builtin=task.builtin,
+                    cases=tuple(case.name for case in task.cases),
+                    prompts=manifest.prompts.get(name, ()),
+                    plain=plain_evidence,
+                    spec=arm_evidence(arm, name),
+                    controls=tuple(c for c in controls if c.arm.k == arm.k),
+                    margins=margins[arm.name, name],
+                    sandbox=records.sandbox,
+                )
+            )
+    return RunEvidence(manifest=manifest, sandbox=records.sandbox, end=records.end, evidence=tuple(evidence))
+
+
+class _Gathering:
+    """What has been gathered of one arm on one task so far."""
+
+    def __init__(self) -> None:
+        self.answers: dict[tuple[str, int], AnswerFacts] = {}
+        self.comparisons: dict[str, Comparison] = {}
+        self.repeats: list[Comparison] = []
+        self.probes: list[AnswerFacts] = []
+        self.probe_repeats: list[tuple[AnswerFacts, Comparison]] = []
+        self.grades: dict[str, Grade] = {}
+
+    def freeze(self, arm: Arm, repeats_planned: int) -> ArmEvidence:
+        return ArmEvidence(
+            arm=arm,
+            repeats_planned=repeats_planned,
+            answers=tuple(sorted(self.answers.values(), key=lambda a: (a.session, a.order))),
+            comparisons=self.comparisons,
+            repeats=tuple(self.repeats),
+            probes=tuple(self.probes),
+            probe_repeats=tuple(self.probe_repeats),
+            grades=self.grades,
+        )
+
+
+def _gather(records: Records, plain: str, compare: Compare) -> defaultdict[tuple[str, str], _Gathering]:
+    again = {(a.arm, a.task, a.prompt) for a in records.answers() if a.repeat > 0 or a.probe is not None}
+    firsts: dict[tuple[str, str, str], Answer] = {}
+    for answer in records.answers():
+        place = (answer.arm, answer.task, answer.prompt)
+        if answer.repeat == 0 and answer.probe is None and (answer.arm == plain or place in again):
+            firsts.setdefault(place, answer)
+    k_of = {arm.name: arm.k for arm in records.manifest.arms}
+    gathered: defaultdict[tuple[str, str], _Gathering] = defaultdict(_Gathering)
+    for answer in records.answers():
+        into = gathered[answer.arm, answer.task]
+        if answer.probe is None and (answer.prompt, answer.repeat) in into.answers:
+            continue  # the same answer recorded twice: the first one counts
+        facts = facts_of(answer, k_of.get(answer.arm, 0))
+        own = firsts.get((answer.arm, answer.task, answer.prompt))
+        base = firsts.get((plain, answer.task, answer.prompt))
+        if answer.probe is not None:
+            into.probes.append(facts)
+            if own and not own.failure and not answer.failure:
+                into.probe_repeats.append((facts, compare(own, answer)))
+            continue
+        into.answers[answer.prompt, answer.repeat] = facts
+        if answer.failure:
+            continue
+        if answer.repeat == 0 and base and not base.failure:
+            into.comparisons[answer.prompt] = compare(base, answer)
+        elif answer.repeat > 0 and own and not own.failure:
+            into.repeats.append(compare(own, answer))
+    return gathered
+
+
+def facts_of(answer: Answer, k: int) -> AnswerFacts:
+    """Boil an answer down. k: drafted tokens per verify step of its arm."""
+    ids = answer.ids
+    digest = hashlib.sha256(msgspec.json.encode(ids))
+    digest.update(answer.text.encode("utf-8", "surrogatepass"))
+    return AnswerFacts(
+        arm=answer.arm,
+        prompt=answer.prompt,
+        repeat=answer.repeat,
+        order=answer.order,
+        session=answer.session,
+        probe=answer.probe,
+        prompt_tokens=answer.prompt_tokens,
+        max_new_tokens=answer.max_new_tokens,
+        tokens=len(ids),
+        empty=not answer.text.strip(),
+        one_token=len(ids) >= 8 and len(set(ids)) == 1,
+        loops=answer.finish == "length" and find_loop(ids) is not None,
+        repeated=repeated_ngram_share(ids),
+        fingerprint=digest.hexdigest()[:32],
+        finish=answer.finish,
+        accepted=answer.accepted,
+        drafted=answer.drafted,
+        reported_tokens=answer.reported_tokens,
+        step_tokens=sum(answer.steps) if answer.steps else None,
+        multi_token_steps=sum(step > 1 for step in answer.steps),
+        step_s=_step_seconds(answer),
+        drafts=_drafts(answer, k),
+        rate=None if answer.failure else decode_rate(answer),
+        ttft_s=answer.ttft_s,
+        failure=answer.failure,
+    )
+
+
+def _step_seconds(answer: Answer) -> float | None:
+    if answer.failure or not answer.decode_s or len(answer.steps) < 2:
+        return None
+    return answer.decode_s / (len(answer.steps) - 1)
+
+
+def _drafts(answer: Answer, k: int) -> tuple[Drafts, ...]:
+    """The answer's acceptance in pieces of CHUNK_DRAFTS, from its step sizes where they agree with the counters.
+
+    A step of n tokens accepted n - 1 drafts of k; the first step is the prompt's and drafts nothing. Where the
+    runtime's counters say otherwise they are believed, and the answer is one piece.
+    """
+    if answer.accepted is None or answer.drafted is None:
+        return ()
+    whole = (Drafts(position=0, accepted=answer.accepted, drafted=answer.drafted),)
+    steps = answer.steps[1:]
+    if k < 1 or not steps:
+        return whole
+    slack = max(k, answer.drafted // 10)
+    accepted = sum(min(step - 1, k) for step in steps)
+    if abs(k * len(steps) - answer.drafted) > slack or abs(accepted - answer.accepted) > slack:
+        return whole
+    pieces: list[Drafts] = []
+    position = answer.steps[0]
+    per_piece = max(1, CHUNK_DRAFTS // k)
+    for start in range(0, len(steps), per_piece):
+        piece = steps[start : start + per_piece]
+        pieces.append(
+            Drafts(
+                position=position,
+                accepted=sum(min(step - 1, k) for step in piece),
+                drafted=k * len(piece),
+            )
+        )
+        position += sum(piece)
+    return tuple(pieces)
