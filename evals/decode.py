@@ -13,7 +13,7 @@ from typing import Literal, Self
 
 import msgspec
 
-from evals.engine.process import WORKER, EngineProcess, OutOfTime, Patience
+from evals.engine.process import WORKERS, EngineProcess, OutOfTime, Patience
 from evals.engine.protocol import Done
 from evals.plan import Asked, Key, Plan, Turn, one_at_a_time, turns
 from evals.probes import probe_turns
@@ -30,7 +30,8 @@ class Decoding:
 
     done: keys of answers that exist already. budget_s: seconds of wall time after which it stops (`stopped` says so);
     an answer that would overrun is given up, not recorded. sequential: one arm after another, one engine in memory at
-    a time; None decides by device (off the CPU always) and by free memory.
+    a time; None decides by device (off the CPU always) and by free memory. command: of every engine's process, where it
+    isn't the one of its arm's engine.
     """
 
     def __init__(
@@ -41,7 +42,7 @@ class Decoding:
         budget_s: float | None = None,
         sequential: bool | None = None,
         patience: Patience | None = None,
-        command: Sequence[str] = WORKER,
+        command: Sequence[str] | None = None,
     ) -> None:
         self._plan = plan
         self.sequential = one_at_a_time(plan) if sequential is None else sequential
@@ -52,7 +53,9 @@ class Decoding:
         self._turns = [turn for turn in planned if turn.key not in done]
         self._budget_s = budget_s
         self._seats = {
-            arm.name: _Seat(EngineProcess(plan.build(arm), command=command, patience=patience))
+            arm.name: _Seat(
+                EngineProcess(plan.build(arm), command=command or WORKERS[arm.engine], patience=patience)
+            )
             for arm in plan.arms
         }
         self.planned = len(self._turns)

@@ -13,7 +13,6 @@ import msgspec
 
 from evals.arms import MAX_K, ArmError, parse_property
 from evals.decode import Decoding
-from evals.engine.process import WORKER
 from evals.plan import Plan
 from evals.types import Answer, Arm
 
@@ -91,7 +90,7 @@ def try_remedies(
     *,
     in_force: Mapping[str, str] | None = None,
     heads: Mapping[str, OtherHead] | None = None,
-    command: Sequence[str] = WORKER,
+    command: Sequence[str] | None = None,
 ) -> Iterator[Trial]:
     """Try remedies in order on (task, prompt) pairs of a plan; stop consuming at the first that is good enough.
 

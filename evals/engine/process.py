@@ -15,10 +15,13 @@ from evals.engine.child import Child, OutOfTime, Stage, essence
 from evals.engine.protocol import Ask, Beat, Build, Done, FromWorker, Problem, Ready
 from evals.types import Failure
 
-__all__ = ["WORKER", "EngineProcess", "OutOfTime", "Patience"]
+__all__ = ["WORKER", "WORKERS", "EngineProcess", "OutOfTime", "Patience"]
 
 WORKER: tuple[str, ...] = (sys.executable, "-P", "-m", "evals.engine.worker")
-"""The command of an engine's process; two file descriptors (to read, to write) are appended."""
+"""The command of openvino-genai's process; two file descriptors (to read, to write) are appended."""
+
+WORKERS: dict[str, tuple[str, ...]] = {"openvino-genai": WORKER}
+"""`Arm.engine` → the command of its process. Every worker speaks `evals.engine.protocol`."""
 
 
 class Patience(msgspec.Struct, frozen=True):
