@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import msgspec
 
 from evals.arrow import arrow_type, arrow_value
+from evals.bases import bases
 from evals.diff import compare
 from evals.records import MAX_LINE, RecordError, RunReader
 from evals.tokens import TokenTable
@@ -106,17 +107,19 @@ def _rows(run: Path, reader: RunReader) -> Iterator[dict[str, Any]]:
     manifest = reader.manifest
     tokens = TokenTable.load(run / "tokenizer")
     arms = {arm.name: arm for arm in manifest.arms}
-    base = next((arm.name for arm in manifest.arms if arm.method == "plain"), None)
+    base_of = bases(manifest.arms)
+    held = frozenset(base_of.values())
     prompts = {(task, p.id): p.text for task, asked in reader.prompts().items() for p in asked}
     with (
-        _Index(run / "answers.jsonl", Answer, lambda p: p.arm == base and p.repeat == 0) as bases,
+        _Index(run / "answers.jsonl", Answer, lambda p: p.arm in held and p.repeat == 0) as firsts,
         _Index(run / "grades.jsonl", Grade) as grades,
         _Index(run / "margins.jsonl", Margin) as margins,
     ):
-        first = lru_cache(maxsize=8)(bases.get)
+        first = lru_cache(maxsize=8)(firsts.get)
         for answer in reader.answers():
             arm = arms.get(answer.arm)
             key = (answer.arm, answer.task, answer.prompt, answer.repeat)
+            base = base_of.get(answer.arm)
             other = None if base is None else first((base, answer.task, answer.prompt, 0))
             probe = answer.probe is not None
             row: dict[str, Any] = arrow_value(answer)

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from evals.arms import MAX_K, ArmError, parse_property
+from evals.bases import base_of
 from evals.decode import Decoding
 from evals.plan import Plan
 from evals.types import Answer, Arm
@@ -140,5 +141,6 @@ def _changed(
     other = msgspec.structs.replace(
         arm, name=label, k=k, properties=properties, head=name, head_digest=digest
     )
-    plain = next(a for a in plan.arms if a.method == "plain")
+    plain = base_of(plan.arms, arm)
+    assert plain is not None
     return msgspec.structs.replace(plain, properties=properties), other, path

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from evals.bases import bases
 from evals.cache import AnswerKey, Cache
 from evals.control import control_head
 from evals.decode import Decoding, Plan
@@ -148,18 +149,20 @@ def _measure(run: Path, plan: Plan, model: ModelDir, writer: RunWriter, progress
     began = time.monotonic()
     records = RunReader(run)
     have = {(m.arm, m.task, m.prompt, m.repeat) for m in records.margins()}
+    base_of = bases(plan.arms)
     base = {
-        (a.task, a.prompt): a for a in records.answers() if a.arm == "plain" and a.repeat == 0 and not a.probe
+        (a.arm, a.task, a.prompt): a
+        for a in records.answers()
+        if base_of.get(a.arm) == a.arm and a.repeat == 0 and not a.probe
     }
     pairs = [
-        (base[a.task, a.prompt], a)
+        (own, a)
         for a in records.answers()
-        if a.arm != "plain"
-        and a.repeat == 0
+        if a.repeat == 0
         and not a.probe
         and (a.arm, a.task, a.prompt, a.repeat) not in have
-        and (a.task, a.prompt) in base
-        and base[a.task, a.prompt].ids != a.ids
+        and (own := base.get((base_of.get(a.arm, ""), a.task, a.prompt))) is not None
+        and own.ids != a.ids
     ]
     with Margins(plan, model, pairs) as margins:
         if margins.planned:

@@ -13,6 +13,7 @@ from typing import Protocol
 
 import msgspec
 
+from evals.bases import bases
 from evals.loops import find_loop, repeated_ngram_share
 from evals.speed import decode_rate
 from evals.types import (
@@ -59,11 +60,11 @@ def collect(records: Records, tasks: Mapping[str, Task], compare: Compare) -> Ru
     Raises EvidenceError where the manifest has no plain arm or names a task that isn't in `tasks`.
     """
     manifest = records.manifest
-    plain = next((arm for arm in manifest.arms if arm.method == "plain"), None)
-    if plain is None:
+    base_of = bases(manifest.arms)
+    if not base_of or any(arm.name not in base_of for arm in manifest.arms):
         names = ", ".join(arm.name for arm in manifest.arms) or "none"
         raise EvidenceError(
-            f"expected a plain arm in the run's manifest, found: {names}. Decode the run again with one."
+            f"expected a plain arm for every arm of the run's manifest, found: {names}. Decode the run again with one."
         )
     for name in manifest.tasks:
         if name not in tasks:
@@ -71,7 +72,7 @@ def collect(records: Records, tasks: Mapping[str, Task], compare: Compare) -> Ru
                 f"expected the task {name!r} of the run's manifest, found only: {', '.join(sorted(tasks))}. "
                 "Give its folder with --tasks."
             )
-    gathered = _gather(records, plain.name, compare)
+    gathered = _gather(records, base_of, compare)
     for grade in records.grades():
         if grade.repeat == 0:
             gathered[grade.arm, grade.task].grades.setdefault(grade.prompt, grade)
@@ -83,10 +84,11 @@ def collect(records: Records, tasks: Mapping[str, Task], compare: Compare) -> Ru
     def arm_evidence(arm: Arm, task: str) -> ArmEvidence:
         return gathered[arm.name, task].freeze(arm, manifest.repeats.get(arm.name, 1))
 
+    arms = {arm.name: arm for arm in manifest.arms}
     evidence: list[Evidence] = []
     for name in manifest.tasks:
         task = tasks[name]
-        plain_evidence = arm_evidence(plain, name)
+        of_bases = {base: arm_evidence(arms[base], name) for base in dict.fromkeys(base_of.values())}
         controls = [arm_evidence(arm, name) for arm in manifest.arms if arm.method == "control"]
         for arm in manifest.arms:
             if arm.method not in SPECULATIVE:
@@ -100,9 +102,11 @@ def collect(records: Records, tasks: Mapping[str, Task], compare: Compare) -> Ru
                     builtin=task.builtin,
                     cases=tuple(case.name for case in task.cases),
                     prompts=manifest.prompts.get(name, ()),
-                    plain=plain_evidence,
+                    plain=of_bases[base_of[arm.name]],
                     spec=arm_evidence(arm, name),
-                    controls=tuple(c for c in controls if c.arm.k == arm.k),
+                    controls=tuple(
+                        c for c in controls if c.arm.k == arm.k and base_of[c.arm.name] == base_of[arm.name]
+                    ),
                     margins=margins[arm.name, name],
                     sandbox=records.sandbox,
                 )
@@ -134,12 +138,15 @@ class _Gathering:
         )
 
 
-def _gather(records: Records, plain: str, compare: Compare) -> defaultdict[tuple[str, str], _Gathering]:
+def _gather(
+    records: Records, base_of: Mapping[str, str], compare: Compare
+) -> defaultdict[tuple[str, str], _Gathering]:
     again = {(a.arm, a.task, a.prompt) for a in records.answers() if a.repeat > 0 or a.probe is not None}
+    held = frozenset(base_of.values())
     firsts: dict[tuple[str, str, str], Answer] = {}
     for answer in records.answers():
         place = (answer.arm, answer.task, answer.prompt)
-        if answer.repeat == 0 and answer.probe is None and (answer.arm == plain or place in again):
+        if answer.repeat == 0 and answer.probe is None and (answer.arm in held or place in again):
             firsts.setdefault(place, answer)
     k_of = {arm.name: arm.k for arm in records.manifest.arms}
     gathered: defaultdict[tuple[str, str], _Gathering] = defaultdict(_Gathering)
@@ -149,7 +156,7 @@ def _gather(records: Records, plain: str, compare: Compare) -> defaultdict[tuple
             continue  # the same answer recorded twice: the first one counts
         facts = facts_of(answer, k_of.get(answer.arm, 0))
         own = firsts.get((answer.arm, answer.task, answer.prompt))
-        base = firsts.get((plain, answer.task, answer.prompt))
+        base = firsts.get((base_of.get(answer.arm, ""), answer.task, answer.prompt))
         if answer.probe is not None:
             into.probes.append(facts)
             if own and not own.failure and not answer.failure:

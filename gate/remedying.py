@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from evals.bases import bases
 from evals.diff import compare
 from evals.engine.prepare import prepare
 from evals.grade import Grader
@@ -152,7 +153,7 @@ def _judge(
     verdict = decide(run, msgspec.structs.replace(policy, waivers=()))
     ours = [a for a in trial.answers if a.arm == arm.name]
     cost = paired_speed(_first(concluded.records, task, blocked.name), ours)
-    plains = paired_speed(_first(concluded.records, task, "plain"), ours)
+    plains = paired_speed(_first(concluded.records, task, bases(before.arms)[blocked.name]), ours)
     return Tried(
         remedy=trial.remedy.text,
         decision=verdict.decision,

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import msgspec
 
+from evals.bases import bases
 from evals.types import Answer, Arm, Comparison, Grade, Manifest, Margin, Outcome, RunEnd, SandboxReport
 from gate.types import ArmSummary, TaskVerdict, Verdict
 from reports import redact as redacted
@@ -40,20 +41,22 @@ def build_view(
     tasks: by name; one that isn't given is shown without its prompts' texts and its cases' reasons. redact: leave out
     prompts, answers, tokens and observed values; keep scores, counts, numbers and reason codes.
     """
-    base = _base_arm(manifest)
-    facts = Facts(base, comparisons, margins, grades, redact)
+    base_of = {arm.name: "" for arm in manifest.arms} | bases(manifest.arms)
+    held = tuple(dict.fromkeys(base_of.values()))
+    facts = Facts(held, comparisons, margins, grades, redact)
     shelf = Shelf(redact=redact)
-    variants = Variants(base, facts, shelf, redact=redact)
+    variants = Variants(held, facts, shelf, redact=redact)
     count = 0
     for answer in answers:
         count += answer.probe is None
         variants.add(answer)
-    builder = _Builder(base, verdict, manifest, facts, shelf, variants, redact)
+    builder = _Builder(base_of, verdict, manifest, facts, shelf, variants, redact)
     shown = tuple(builder.task(name, (tasks or {}).get(name)) for name in manifest.tasks)
     clean = _clean(redacted.verdict(verdict) if redact else verdict)
     return View(
         verdict=clean,
-        base=base,
+        base=held[0] if held else "",
+        base_of=base_of,
         arms=tuple(_clean_arm(arm) for arm in manifest.arms),
         tasks=shown,
         reasons=tuple(
@@ -73,11 +76,6 @@ def build_view(
         end=end and msgspec.structs.replace(end, reason=scrubbed(end.reason)),
         redacted=redact,
     )
-
-
-def _base_arm(manifest: Manifest) -> str:
-    plain = [arm.name for arm in manifest.arms if arm.method == "plain"]
-    return plain[0] if plain else manifest.arms[0].name if manifest.arms else ""
 
 
 def _clean(verdict: Verdict) -> Verdict:
@@ -103,7 +101,7 @@ class _Builder:
 
     def __init__(
         self,
-        base: str,
+        base_of: Mapping[str, str],
         verdict: Verdict,
         manifest: Manifest,
         facts: Facts,
@@ -112,7 +110,10 @@ class _Builder:
         redact: bool,
     ) -> None:
         self.anchors = Anchors()
-        self._base, self._verdict, self._manifest = base, verdict, manifest
+        self._base_of, self._verdict, self._manifest = base_of, verdict, manifest
+        self._groups: dict[str, list[str]] = {}
+        for arm, base in base_of.items():
+            self._groups.setdefault(base, []).append(arm)
         self._facts, self._shelf, self._variants, self._redact = facts, shelf, variants, redact
 
     def task(self, name: str, task: Task | None) -> TaskView:
@@ -136,7 +137,11 @@ class _Builder:
                 if (spread := self._variants.spread(name, arm.name)) is not None
             ),
             cases=self._cases(name, task, prompts),
-            prompts=tuple(self._prompt(name, prompt, texts.get(prompt, "")) for prompt in prompts),
+            prompts=tuple(
+                self._prompt(name, prompt, texts.get(prompt, ""), base)
+                for prompt in prompts
+                for base in self._groups
+            ),
         )
 
     def _summaries(self, verdicts: tuple[TaskVerdict, ...]) -> tuple[ArmSummary, ...]:
@@ -144,15 +149,18 @@ class _Builder:
         known = [found.pop(arm.name) for arm in self._manifest.arms if arm.name in found]
         return (*known, *found.values())
 
-    def _prompt(self, task: str, prompt: str, text: str) -> PromptView:
+    def _prompt(self, task: str, prompt: str, text: str, base_arm: str) -> PromptView:
+        """What the arms of one base answered to a prompt."""
+        among = self._groups[base_arm]
         anchor = self.anchors.make(task, prompt)
-        sides = [(v, v.side(self._shelf, self._facts)) for v in self._variants.of(task, prompt)]
-        base = next((side for variant, side in sides if (self._base, 0) in variant.members), None)
+        found = [(v, v.side(self._shelf, self._facts, among)) for v in self._variants.of(task, prompt)]
+        sides = [(variant, side) for variant, side in found if side is not None]
+        base = next((side for variant, side in sides if (base_arm, 0) in variant.members), None)
         pairs = []
         for variant, side in sides:
             if side is base:
                 continue
-            keys = [(arm, task, prompt, repeat) for arm, repeat in variant.members]
+            keys = variant.keys(among)
             lost, gained = _moved(base.grade if base else None, side.grade)
             pairs.append(
                 Pair(
@@ -164,7 +172,7 @@ class _Builder:
                     gained=gained,
                 )
             )
-        return PromptView(prompt, anchor, text, base, tuple(pairs))
+        return PromptView(prompt, anchor, text, base_arm, base, tuple(pairs))
 
     def _cases(self, name: str, task: Task | None, prompts: tuple[str, ...]) -> tuple[CaseRow, ...]:
         grades = {
@@ -186,7 +194,7 @@ class _Builder:
                 why=known[case].why if case in known else "",
                 given="" if self._redact or case not in known else _given(known[case]),
                 cells=tuple(
-                    self._cell(arm, case, by_prompt, grades.get(self._base, {}))
+                    self._cell(arm, case, by_prompt, grades.get(self._base_of[arm], {}))
                     for arm, by_prompt in grades.items()
                     if by_prompt
                 ),

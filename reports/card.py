@@ -128,7 +128,7 @@ def _throughput(view: View) -> str:
 def _scores(view: View) -> str:
     rows = []
     for found in view.verdict.tasks:
-        before, after = words.scores(found, view.base)
+        before, after = words.scores(found, view.base_of.get(found.arm, view.base))
         rows.append(
             [
                 code(found.task),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from statistics import median, quantiles
 
 import msgspec
@@ -25,11 +25,11 @@ Key = tuple[str, str, str, int]
 
 
 class Facts:
-    """Comparisons with the base, margins and grades, by arm, task, prompt and repeat."""
+    """Comparisons with the base arms, margins and grades, by arm, task, prompt and repeat."""
 
     def __init__(
         self,
-        base: str,
+        bases: Collection[str],
         comparisons: Iterable[Comparison],
         margins: Iterable[Margin],
         grades: Iterable[Grade],
@@ -40,7 +40,7 @@ class Facts:
         self.grades: dict[Key, Grade] = {}
         self._offsets: dict[tuple[str, str], int] = {}
         for found in comparisons:
-            if found.base == base:
+            if found.base in bases:
                 key = (found.arm, found.task, found.prompt, found.repeat)
                 self.comparisons[key] = redacted.comparison(found) if redact else found
                 self._note_offset(found)
@@ -87,29 +87,35 @@ class Variant:
         self.rate = decode_rate(first)
         self.first = msgspec.structs.replace(first, ids=(), steps=(), text="", streamed=None, failure=failure)
         self.members: list[tuple[str, int]] = []
-        self.probed: list[str] = []
+        self.probed: list[tuple[str, str]] = []
 
-    def who(self) -> tuple[str, ...]:
-        """Its members in words: "plain ×2" for two repeats from the first on, "plain, repeat 2" for that one alone."""
+    def who(self, among: Collection[str]) -> tuple[str, ...]:
+        """Its members of these arms in words: "plain ×2" for two repeats from the first on, "plain, repeat 2" for that
+        one alone."""
         said = []
-        for arm in dict.fromkeys(arm for arm, _ in self.members):
+        for arm in dict.fromkeys(arm for arm, _ in self.members if arm in among):
             repeats = sorted(repeat for a, repeat in self.members if a == arm)
             if repeats == list(range(len(repeats))):
                 said.append(arm if len(repeats) == 1 else f"{arm} ×{len(repeats)}")
             else:
                 said.append(f"{arm}, repeat {', '.join(str(repeat + 1) for repeat in repeats)}")
-        return (*said, *self.probed)
+        return (*said, *(f"{arm}, {why}" for arm, why in self.probed if arm in among))
 
-    def arms(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys([*(arm for arm, _ in self.members), self.first.arm]))
-
-    def side(self, shelf: Shelf, facts: Facts) -> Side:
-        """The variant as it is shown; its grade is that of the first member that has one."""
+    def keys(self, among: Collection[str]) -> list[Key]:
+        """Its members of these arms."""
         first = self.first
-        keys = [(arm, first.task, first.prompt, repeat) for arm, repeat in self.members]
+        return [(arm, first.task, first.prompt, repeat) for arm, repeat in self.members if arm in among]
+
+    def side(self, shelf: Shelf, facts: Facts, among: Collection[str]) -> Side | None:
+        """The variant as it is shown beside these arms' other answers, None where none of them gave it; its grade is
+        that of the first member that has one."""
+        first, keys = self.first, self.keys(among)
+        arms = dict.fromkeys([*(key[0] for key in keys), *(arm for arm, _ in self.probed if arm in among)])
+        if not arms:
+            return None
         return Side(
-            who=self.who(),
-            arms=self.arms(),
+            who=self.who(among),
+            arms=tuple(arms),
             excerpt=shelf.get(self.text),
             tokens=self.tokens,
             finish=first.finish,
@@ -124,8 +130,8 @@ class Variant:
 class Variants:
     """The distinct answers to each prompt, in the order in which they came."""
 
-    def __init__(self, base: str, facts: Facts, shelf: Shelf, *, redact: bool) -> None:
-        self._base, self._facts, self._shelf, self._redact = base, facts, shelf, redact
+    def __init__(self, bases: Collection[str], facts: Facts, shelf: Shelf, *, redact: bool) -> None:
+        self._bases, self._facts, self._shelf, self._redact = bases, facts, shelf, redact
         self._by_prompt: dict[tuple[str, str], dict[bytes, Variant]] = {}
         self._rates: dict[tuple[str, str], list[float]] = {}
 
@@ -144,11 +150,11 @@ class Variants:
         if answer.probe is None:
             variant.members.append((answer.arm, answer.repeat))
         else:
-            variant.probed.append(f"{answer.arm}, {_PROBES[answer.probe]}")
+            variant.probed.append((answer.arm, _PROBES[answer.probe]))
 
     def _times_shown(self, answer: Answer) -> int:
         """How often the page shows this text: one that differs stands beside the base's, which is counted with it."""
-        if answer.arm != self._base:
+        if answer.arm not in self._bases:
             return 2
         return 0 if self._facts.parts(answer) else 1
 

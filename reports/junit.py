@@ -43,6 +43,8 @@ def _suites(view: View) -> Iterator[TestSuite]:
     for task in view.tasks:
         for verdict in task.verdicts:
             for prompt in task.prompts:
+                if prompt.base_arm != view.base_of.get(verdict.arm):
+                    continue
                 mine = findings.get((task.name, verdict.arm, prompt.id), [])
                 yield _prompt(view, task, verdict, prompt, mine)
 

@@ -65,7 +65,7 @@ def _table(view: View) -> str:
     ]
     for found in view.verdict.tasks[:200]:
         summary = next((arm for arm in found.arms if arm.arm == found.arm), None)
-        before, after = words.scores(found, view.base)
+        before, after = words.scores(found, view.base_of.get(found.arm, view.base))
         cells = [
             code(found.task, 60),
             code(found.arm, 60),
@@ -112,7 +112,7 @@ def _difference(view: View, one: Telling) -> str:
         said += f"- {code(line.name, 60)}{moved} {outcome}{seen}\n"
     divergence = comparison.divergence if comparison is not None else None
     if divergence is not None and not view.redacted:
-        for name, after in ((view.base, divergence.base_after), (arms, divergence.other_after)):
+        for name, after in ((prompt.base_arm, divergence.base_after), (arms, divergence.other_after)):
             said += f"\n{code(name, 60)}\n{fence(divergence.before[-CONTEXT // 2 :] + after[:CONTEXT])}\n"
     return said + "\n</details>\n"
 

@@ -45,11 +45,13 @@ class Pair(msgspec.Struct, frozen=True):
 
 
 class PromptView(msgspec.Struct, frozen=True):
-    """All that was answered to one wording. base is None where the base arm has no answer."""
+    """All that was answered to one wording by a base arm and those compared with it. base is None where the base arm
+    has no answer."""
 
     id: str
     anchor: str
     text: str
+    base_arm: str
     base: Side | None
     pairs: tuple[Pair, ...]
 
@@ -123,11 +125,15 @@ class Reason(msgspec.Struct, frozen=True):
 
 
 class View(msgspec.Struct, frozen=True):
-    """A whole run as it is shown. Texts of the machine are scrubbed of home paths and keys; a model's are not
-    changed, only cut. In a redacted view no prompt, answer, token or observed value is left."""
+    """A whole run as it is shown. base: the first base arm; base_of: arm → the arm that it is compared with.
+
+    Texts of the machine are scrubbed of home paths and keys; a model's are not changed, only cut. In a redacted view no
+    prompt, answer, token or observed value is left.
+    """
 
     verdict: Verdict
     base: str
+    base_of: Mapping[str, str]
     arms: tuple[Arm, ...]
     tasks: tuple[TaskView, ...]
     reasons: tuple[Reason, ...]
