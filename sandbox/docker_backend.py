@@ -9,6 +9,7 @@ import atexit
 import contextlib
 import json
 import os
+import re
 import shutil
 import tempfile
 import threading
@@ -34,6 +35,8 @@ USER = "65534:65534"
 FILES = 4096  # inodes of /tmp
 SHARED_MEMORY = "size=1m,nr_inodes=64"
 TIMEOUT_S = 60
+BUILD_TIMEOUT_S = 900  # a step may be silent while it fetches packages
+PINNED = re.compile(r"(?:[a-z0-9][a-zA-Z0-9._:/-]{0,254}@)?sha256:[0-9a-f]{64}")
 STALE_S = 3600
 MASKED = """
 /sys /dev/mqueue /proc/acpi /proc/asound /proc/interrupts /proc/kcore /proc/keys /proc/latency_stats /proc/sched_debug
@@ -202,25 +205,42 @@ def _context() -> Path:
     return Path(__file__).parent / "image"
 
 
-def connect(base_url: str | None) -> "docker.DockerClient":
+def connect(base_url: str | None, timeout_s: int = TIMEOUT_S) -> "docker.DockerClient":
     """A client of the daemon, which has answered. Raises docker's and requests' exceptions."""
     if base_url:
-        return docker.DockerClient(base_url=base_url, version="auto", timeout=TIMEOUT_S)
-    return docker.from_env(version="auto", timeout=TIMEOUT_S)
+        return docker.DockerClient(base_url=base_url, version="auto", timeout=timeout_s)
+    return docker.from_env(version="auto", timeout=timeout_s)
 
 
-def build_image(base_url: str | None = None, tag: str = IMAGE) -> str:
-    """Build the image from the pinned Dockerfile (needs a registry and a Debian mirror); its id.
+def build_image(
+    base_url: str | None = None, tag: str = IMAGE, base: str | None = None, network: str | None = None
+) -> str:
+    """Build the image from the Dockerfile (needs its base and a Debian mirror); its id.
 
-    Raises SandboxUnavailable with the last lines of the build.
+    base: another base than the Dockerfile's, e.g. a mirror's copy, pinned: NAME@sha256:DIGEST or the id of an image
+    that the daemon has. network: as `docker build --network`. Raises SandboxUnavailable with the last lines of the
+    build, or for a base that isn't pinned.
     """
+    if base is not None and not PINNED.fullmatch(base):
+        raise SandboxUnavailable(
+            f"--base: expected an image pinned by its digest, NAME@sha256:… or sha256:…, found {base!r}; "
+            "`docker images --digests` prints them"
+        )
     try:
-        image, _ = connect(base_url).images.build(
-            path=str(_context()), tag=tag, rm=True, forcerm=True, pull=False
+        image, _ = connect(base_url, BUILD_TIMEOUT_S).images.build(
+            path=str(_context()),
+            tag=tag,
+            rm=True,
+            forcerm=True,
+            pull=False,
+            network_mode=network,
+            buildargs={"BASE": base} if base else {},
         )
     except docker.errors.BuildError as error:
         lines = [entry.get("stream", entry.get("error", "")).strip() for entry in error.build_log]
         raise SandboxUnavailable("docker build failed:\n" + "\n".join(filter(None, lines[-20:]))) from error
+    except docker.errors.APIError as error:
+        raise SandboxUnavailable(f"docker build failed: {error.explanation or error}") from error
     except FAULTS as error:
         raise SandboxUnavailable(_no_daemon(error)) from error
     return str(image.id)

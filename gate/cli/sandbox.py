@@ -12,12 +12,16 @@ def command() -> None:
 
 @command.command("build")
 @click.option("--host", metavar="URL", help="Docker's address (default: as the docker command finds it).")
-def build(host: str | None) -> int:
+@click.option(
+    "--base", metavar="IMAGE", help="Another Debian base, e.g. a mirror's, pinned: NAME@sha256:DIGEST."
+)
+@click.option("--network", metavar="MODE", help="Network of the build, as `docker build --network`.")
+def build(host: str | None, base: str | None, network: str | None) -> int:
     """Build the image of the Docker sandbox from the Dockerfile that comes with the tool.
 
-    Needs the extra `docker` and a daemon that can reach the registry of the base image.
+    Needs the extra `docker` and a daemon that has, or can fetch, the base image and reaches a Debian mirror.
     """
     from sandbox.docker_backend import build_image
 
-    click.echo(build_image(host))
+    click.echo(build_image(host, base=base, network=network))
     return 0

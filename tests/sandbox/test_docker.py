@@ -5,6 +5,7 @@ programs, and what a container leaves behind.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -179,13 +180,38 @@ def test_choose_docker_by_name(docker_host: str, monkeypatch: pytest.MonkeyPatch
 def test_the_dockerfile_pins_its_base_and_a_failed_build_says_why(docker_host: str) -> None:
     import sandbox.docker_backend as backend
 
-    first = next(
-        line
-        for line in (backend._context() / "Dockerfile").read_text().splitlines()
-        if line.startswith("FROM ")
-    )
-    assert "@sha256:" in first
+    lines = (backend._context() / "Dockerfile").read_text().splitlines()
+    first = next(line for line in lines if line.startswith(("ARG ", "FROM ")))
+    assert re.fullmatch(r"ARG BASE=debian:\S+@sha256:[0-9a-f]{64}", first)
     with pytest.raises(SandboxUnavailable, match="docker"):
         backend.build_image(
             docker_host, tag="mtp-gate-test:1"
         )  # no registry is reached from the tests' daemon
+
+
+@pytest.mark.parametrize(
+    "base", ["debian:12", "debian@sha256:abc", "sha256:" + "g" * 64, "-x@sha256:" + "0" * 64]
+)
+def test_a_base_that_is_not_pinned_is_refused(base: str, docker_host: str) -> None:
+    import sandbox.docker_backend as backend
+
+    with pytest.raises(SandboxUnavailable, match="pinned by its digest"):
+        backend.build_image(docker_host, tag="mtp-gate-test:1", base=base)
+
+
+def test_the_image_that_users_build_is_trusted(docker_host: str) -> None:
+    """The Dockerfile itself, from a base that the daemon has: its interpreters are installed, its self-test holds."""
+    import sandbox.docker_backend as backend
+
+    base = backend.connect(docker_host).images.get(backend.IMAGE).id
+    built = backend.build_image(docker_host, tag="mtp-gate-test:2", base=base, network="host")
+    made = backend.DockerSandbox(docker_host, image="mtp-gate-test:2")
+    assert made.describe()["image"] == built != base
+    assert [probe.name for probe in made.self_test() if not probe.passed] == []
+    setuid = (
+        b"import os, stat\nprint([os.path.join(d, f) for d, _, fs in os.walk('/usr') for f in fs "
+        b"if os.lstat(os.path.join(d, f)).st_mode & 0o6000])"
+    )
+    found = made.run(Program(files={"main.py": setuid}, entry="main.py"), LIMITS)
+    assert found.stdout.strip() == b"[]"
+    made.close()
