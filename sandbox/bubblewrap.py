@@ -25,6 +25,11 @@ from sandbox.supervise import Supervised
 
 FIRST_UID = 60706  # 60706 to 61183 belong to nobody (systemd's table of uids)
 
+GAPS = ("the number of files in /tmp is bounded by their memory only",)
+WATCHDOG_GAPS = (
+    "memory and processes are looked at many times a second, so that a burst is ended, not prevented",
+)
+
 
 class Bubblewrap:
     """`Sandbox` by bwrap, seccomp and a control group (or a watchdog). Raises SandboxUnavailable when made where
@@ -75,6 +80,7 @@ class Bubblewrap:
             "control": f"cgroup {self._groups.version}" if self._groups else "watchdog",
             "seccomp": platform.machine(),
             "uid": "dropped" if self._uid is not None else "user",
+            "gaps": "; ".join(GAPS if self._groups else (*GAPS, *WATCHDOG_GAPS)),
         }
 
     def close(self) -> None:

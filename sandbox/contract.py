@@ -197,7 +197,10 @@ class Sandbox(Protocol):
         """Run the attacks. A backend is to be trusted only if every probe passed. Never raises."""
 
     def describe(self) -> Mapping[str, str]:
-        """What holds, for the record of a run: backend, versions, which memory and process control is in force."""
+        """What holds, for the record of a run: backend, versions, which memory and process control is in force.
+
+        gaps: what the contract promises and this backend keeps in part only, here; "none known" where nothing is.
+        """
 
     def close(self) -> None:
         """Release what the backend itself holds; sessions still open end. May be called again."""

@@ -33,6 +33,7 @@ IMAGE = "mtp-gate-sandbox:1"
 LABEL = "mtp-gate.sandbox"
 USER = "65534:65534"
 FILES = 4096  # inodes of /tmp
+GAPS = "CPU seconds of children that have ended are a lower bound"
 SHARED_MEMORY = "size=1m,nr_inodes=64"
 TIMEOUT_S = 60
 BUILD_TIMEOUT_S = 900  # a step may be silent while it fetches packages
@@ -105,6 +106,7 @@ class DockerSandbox:
             "control": f"cgroup v{self._info.get('CgroupVersion', '1')}",
             "runtime": self._runtime or self._info.get("DefaultRuntime", ""),
             "image": self._image_id,
+            "gaps": GAPS,
         }
 
     def close(self) -> None:

@@ -20,6 +20,8 @@ SYSCTLS = (
     "user/max_user_namespaces",
 )
 
+UNTESTED = ": untested by the authors on a real machine, and its probes did not pass here"
+
 
 class BackendReport(msgspec.Struct, frozen=True):
     """One backend. unavailable: why it can't be made, or "". facts: `Sandbox.describe`. probes: of its self-test."""
@@ -67,6 +69,11 @@ def examine(names: tuple[str, ...] = tuple(BACKENDS)) -> Report:
     chosen = next((backend.name for backend in backends if backend.trusted), "")
     languages = tuple(map(_language, LANGUAGES))
     system = _system()
+    if system["cgroup"] == "v2":
+        held = any(
+            b.trusted and (b.name, b.facts.get("control")) == ("bubblewrap", "cgroup v2") for b in backends
+        )
+        system["cgroup"] += ", and its probes passed here" if held else UNTESTED
     return Report(chosen, backends, languages, system, _advice(chosen, backends, languages, system))
 
 
@@ -129,10 +136,9 @@ def _advice(
             )
         if system.get("user.max_user_namespaces") == "0":
             advice.append("user namespaces are switched off: sysctl user.max_user_namespaces=10000")
-    scope = cgroups.delegated(["gate", "check", "…"])
-    if scope:
+    if cgroups.delegated(["gate"]):
         advice.append(
-            "for control groups in place of the watchdog (untested by us on such a machine until its probes "
-            f"pass here): {' '.join(scope)}"
+            "your systemd manager gave no scope with control groups (systemd-run --user --scope "
+            "--property=Delegate=yes true): the watchdog stands in for them"
         )
     return tuple(advice)

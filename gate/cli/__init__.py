@@ -31,6 +31,10 @@ COMMANDS = {
 }
 
 
+RUNS_PROGRAMS = (["check"], ["grade"], ["doctor"], ["tasks", "check"])
+"""Commands that run programs in a sandbox, and want control groups for it."""
+
+
 class LazyGroup(click.Group):
     """Imports a command's module only when it runs: `gate --help` stays as fast as click itself."""
 
@@ -67,4 +71,8 @@ def main() -> None:
     """Entry point of the `gate` command."""
     from gate.cli.errors import run_guarded
 
+    if any(sys.argv[1 : 1 + len(words)] == words for words in RUNS_PROGRAMS):
+        from gate.cli.scope import enter_scope
+
+        enter_scope()
     sys.exit(run_guarded(gate))

@@ -223,3 +223,21 @@ def test_the_doctor_names_the_package_of_a_missing_language(monkeypatch: pytest.
     report = doctor.examine(("bubblewrap",))
     assert any("install lua5.4" in line for line in report.advice)
     assert report.trusted
+
+
+@pytest.mark.parametrize(
+    ("holds", "said"), [(True, "its probes passed here"), (False, "untested by the authors")]
+)
+def test_version_2_groups_are_called_untested_until_their_probes_passed(
+    holds: bool, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class OfVersion2(Bubblewrap):
+        def describe(self) -> dict[str, str]:
+            return {**super().describe(), "control": "cgroup v2"}
+
+        def self_test(self) -> tuple[Probe, ...]:
+            return (Probe("memory of several processes", holds, "killed", "exited"),)
+
+    monkeypatch.setattr(doctor, "BACKENDS", {"bubblewrap": OfVersion2})
+    monkeypatch.setattr(doctor, "_system", lambda: {"uid": "1000", "cgroup": "v2"})
+    assert said in doctor.examine(("bubblewrap",)).system["cgroup"]

@@ -36,6 +36,21 @@ def test_description_names_what_holds(sandbox: Sandbox) -> None:
     assert facts["control"] in ("cgroup v1", "cgroup v2", "cgroup v2 (systemd)", "watchdog")
 
 
+def test_the_known_gaps_are_listed_and_no_other_is_there(sandbox: Sandbox, backend_name: str) -> None:
+    """A gap that was closed leaves the list, and one that opens is seen here."""
+    gaps = sandbox.describe()["gaps"]
+    source = "for i in range(6000):\n    open(f'/tmp/{i}', 'w').close()\nprint('made')"
+    many_files = b"made" in sandbox.run(python(source), LIMITS).stdout
+    assert many_files == ("number of files" in gaps)
+    assert ("burst" in gaps) == (backend_name == "bubblewrap-watchdog")
+    children = (
+        "import os, time\nfor _ in range(3):\n    if os.fork() == 0:\n        end = time.process_time() + 0.3\n"
+        "        while time.process_time() < end: pass\n        os._exit(0)\n    os.wait()"
+    )
+    low = sandbox.run(python(children), LIMITS).cpu_s < 0.85
+    assert not low or "lower bound" in gaps
+
+
 def test_streams_are_bytes_and_apart(sandbox: Sandbox) -> None:
     source = "import os\nos.write(1, b'out\\r\\n\\xff\\0')\nos.write(2, b'err\\xfe')"
     outcome = sandbox.run(python(source), LIMITS)
