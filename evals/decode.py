@@ -121,7 +121,9 @@ class Decoding:
             return _failed(turn, seat.order, failure)
         began = time.monotonic()
         try:
-            reply = seat.engine.ask(turn.asked.text, turn.asked.max_new_tokens, deadline=deadline)
+            reply = seat.engine.ask(
+                turn.asked.text, turn.asked.max_new_tokens, deadline=deadline, image=turn.asked.image
+            )
         finally:
             spent = time.monotonic() - began
             self.decode_s += spent

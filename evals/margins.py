@@ -30,7 +30,8 @@ class Margins:
     """Margins of pairs (plain's answer, another arm's answer to the same prompt), one for each that parts by a token.
 
     Iterate over it once, as a context manager. Pairs that are identical, failed, or part where one side has no token
-    are passed over. `problem` says why margins are missing, where the replay failed; nothing is raised for that.
+    are passed over, and so are prompts with a picture: the replay has no vision part. `problem` says why margins are
+    missing; nothing is raised for that.
     """
 
     def __init__(
@@ -43,12 +44,16 @@ class Margins:
     ) -> None:
         self._plan = plan
         self._target = model.target
-        self._pairs = [pair for pair in pairs if first_difference(*pair) is not None]
+        shown = {(asked.task, asked.prompt) for asked in plan.asked if asked.image is not None}
+        parting = [pair for pair in pairs if first_difference(*pair) is not None]
+        self._pairs = [pair for pair in parting if (pair[0].task, pair[0].prompt) not in shown]
         self._child = Child(command)
         self._texts = {(asked.task, asked.prompt): asked.text for asked in plan.asked}
         self._ks = {arm.name: arm.k for arm in plan.arms}
         self.planned = len(self._pairs)
         self.problem: str | None = None
+        if pictured := len(parting) - len(self._pairs):
+            self.problem = f"{pictured} of prompts with a picture, which the replay can't be shown"
 
     def __enter__(self) -> Self:
         return self

@@ -18,6 +18,7 @@ GENAI_HEAD = ("openvino_mtp_model",)
 SPLIT_HEAD = ("openvino_mtp_layer", "openvino_mtp_lm_head")
 TOKENIZER = ("openvino_tokenizer", "openvino_detokenizer")
 EMBEDDINGS = "openvino_text_embeddings_model"
+VISION = "openvino_vision_embeddings_model"
 
 MAX_CONFIG = 4 << 20
 MAX_FILES = 10_000
@@ -113,6 +114,15 @@ def require_decodable(model: ModelDir) -> None:
         raise ModelDirError(
             f"{model.path}: expected a whole export, found no {', no '.join(model.missing)}. An export that failed "
             "half-way leaves graphs without a tokenizer: export again and look at its exit code."
+        )
+
+
+def require_vision(model: ModelDir, prompt: str) -> None:
+    """Raise ModelDirError where the directory has no vision part to show a prompt's picture to."""
+    if f"{VISION}.xml" not in model.target_files:
+        raise ModelDirError(
+            f"{model.path}: expected a vision-language export, since the prompt {prompt} shows a picture; found no "
+            f"{VISION}.xml. Name the tasks without pictures with --task, or export with --task image-text-to-text."
         )
 
 

@@ -21,16 +21,24 @@ _RESIDENT = 1.4
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """One prompt to decode: its task and id, its text as rendered by the chat template, its budget in tokens."""
+    """One prompt to decode: its task and id, its text as rendered by the chat template, its budget in tokens.
+
+    image: a PNG or JPEG file's bytes; the text has `IMAGE_TAG` where it belongs.
+    """
 
     task: str
     prompt: str
     text: str
     max_new_tokens: int
+    image: bytes | None = None
 
     @property
     def sha256(self) -> str:
-        return hashlib.sha256(self.text.encode()).hexdigest()
+        """Of the text and, where there is one, of the picture: answers are the same question's only if both are."""
+        asked = hashlib.sha256(self.text.encode())
+        if self.image is not None:
+            asked.update(b"\0image\0" + hashlib.sha256(self.image).digest())
+        return asked.hexdigest()
 
 
 class Plan(msgspec.Struct, frozen=True):

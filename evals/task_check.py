@@ -30,7 +30,7 @@ FEW_PROMPTS: Final = 4
 _VARIANTS_READ: Final = 20
 _CHARACTERS_PER_TOKEN: Final = 8
 """More than tokens of code or prose hold on average, so that only a budget far too small is reported."""
-_SPECIAL: Final = re.compile(r"<\|[A-Za-z_]+\|>|</?think>")
+_SPECIAL: Final = re.compile(r"<\|[A-Za-z_]+\|>|</?think>|<ov_genai_\w+>")
 
 
 class Problem(msgspec.Struct, frozen=True):

@@ -24,12 +24,12 @@ from evals.grade import Grader
 from evals.heads import borrowed_head
 from evals.inspection.pairing import require_pairing
 from evals.margins import Margins
-from evals.model_dir import ModelDir, inspect_model, require_decodable
+from evals.model_dir import ModelDir, inspect_model, require_decodable, require_vision
 from evals.recording import RunWriter
 from evals.records import RunReader, WriteError
 from evals.types import Answer, RunEnd
 from gate.grading import Grading, trusted_sandbox, ungraded
-from gate.planning import Settings, make_manifest, make_plan, open_run, with_variants
+from gate.planning import Settings, make_manifest, make_plan, open_run, user_turn, with_variants
 from gate.policy import Policy
 from gate.reuse import answers_known, open_cache
 from tasks.types import Task
@@ -58,6 +58,8 @@ def run_check(
     model = inspect_model(settings.model)
     require_decodable(model)
     require_pairing(model)
+    if shown := [f"{task.name}/{prompt.id}" for task in tasks for prompt in task.prompts if prompt.image]:
+        require_vision(model, shown[0])
     with ThreadPoolExecutor(2, thread_name_prefix="look") as pool, contextlib.ExitStack() as stack:
         digests_ = pool.submit(digest_model, model)
         sandbox_ = pool.submit(trusted_sandbox, settings.sandbox_name, tasks)
@@ -65,7 +67,7 @@ def run_check(
             stack.enter_context(control_head(model, settings.seed + i)) for i in range(_controls(settings))
         ]
         heads = [stack.enter_context(borrowed_head(model, name, path)) for name, path in settings.heads]
-        texts = [prompt.text for task in tasks for prompt in task.prompts]
+        texts = [user_turn(prompt) for task in tasks for prompt in task.prompts]
         prepared = prepare(model, texts, device=settings.device, properties=settings.properties)
         digests = digests_.result()
         sandbox, sandbox_report = sandbox_.result()

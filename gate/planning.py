@@ -15,6 +15,7 @@ from evals.control import ControlHead
 from evals.decode import Asked, Plan
 from evals.digest import ModelDigests
 from evals.engine.prepare import Prepared
+from evals.engine.protocol import IMAGE_TAG
 from evals.heads import BorrowedHead
 from evals.model_dir import ModelDir
 from evals.recording import RunWriter
@@ -23,7 +24,8 @@ from evals.tokens import TokenTable
 from evals.types import Manifest
 from gate.environment import describe_environment
 from gate.policy import Policy
-from tasks.types import Task
+from tasks.reading import read_bytes
+from tasks.types import Prompt, Task
 from tasks.variants import variants
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "generation_config.json")
@@ -60,6 +62,11 @@ def with_variants(task: Task, settings: Settings) -> Task:
         return task
     extra = variants(task, settings.variants, settings.seed)
     return msgspec.structs.replace(task, prompts=(*task.prompts, *extra))
+
+
+def user_turn(prompt: Prompt) -> str:
+    """What the chat template is given as the user's turn: the picture's place first, where there is one."""
+    return prompt.text if prompt.image is None else IMAGE_TAG + prompt.text
 
 
 def make_manifest(
@@ -107,7 +114,13 @@ def make_plan(
 ) -> Plan:
     rendered = iter(prepared.rendered)
     asked = tuple(
-        Asked(task=task.name, prompt=prompt.id, text=next(rendered), max_new_tokens=task.max_new_tokens)
+        Asked(
+            task=task.name,
+            prompt=prompt.id,
+            text=next(rendered),
+            max_new_tokens=task.max_new_tokens,
+            image=None if prompt.image is None else read_bytes(task.path, prompt.image),
+        )
         for task in tasks
         for prompt in task.prompts
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
@@ -17,7 +18,12 @@ from reports.excerpts import Shelf
 from reports.facts import VALUE_LIMIT, Facts, Key, Variants
 from reports.private import scrubbed, shareable
 from reports.view import CaseCell, CaseRow, Pair, PromptView, Reason, TaskView, View
-from tasks.types import Case, Task
+from tasks.images import thumbnail
+from tasks.reading import read_bytes
+from tasks.types import Case, Prompt, Task
+
+PICTURE_BYTES = 2 << 20
+"""All small pictures of a page together; later ones are left out."""
 
 Found = TypeVar("Found")
 
@@ -110,6 +116,7 @@ class _Builder:
         redact: bool,
     ) -> None:
         self.anchors = Anchors()
+        self._pictures_left = PICTURE_BYTES
         self._base_of, self._verdict, self._manifest = base_of, verdict, manifest
         self._groups: dict[str, list[str]] = {}
         for arm, base in base_of.items():
@@ -120,7 +127,11 @@ class _Builder:
         anchor = self.anchors.make(name)
         verdicts = tuple(v for v in self._verdict.tasks if v.task == name)
         prompts = self._manifest.prompts.get(name, ())
-        texts = {prompt.id: prompt.text for prompt in task.prompts} if task and not self._redact else {}
+        asked = (
+            {p.id: (p.text, self._picture(task, p)) for p in task.prompts}
+            if task and not self._redact
+            else {}
+        )
         return TaskView(
             name=name,
             anchor=anchor,
@@ -138,7 +149,7 @@ class _Builder:
             ),
             cases=self._cases(name, task, prompts),
             prompts=tuple(
-                self._prompt(name, prompt, texts.get(prompt, ""), base)
+                self._prompt(name, prompt, asked.get(prompt, ("", None)), base)
                 for prompt in prompts
                 for base in self._groups
             ),
@@ -149,7 +160,20 @@ class _Builder:
         known = [found.pop(arm.name) for arm in self._manifest.arms if arm.name in found]
         return (*known, *found.values())
 
-    def _prompt(self, task: str, prompt: str, text: str, base_arm: str) -> PromptView:
+    def _picture(self, task: Task, prompt: Prompt) -> str | None:
+        """A small picture as a data: URI, as long as the page has room for pictures."""
+        if prompt.image is None:
+            return None
+        try:
+            made = thumbnail(read_bytes(task.path, prompt.image))
+        except ValueError:
+            return None  # the run's copy of the task was changed; its answers can still be shown
+        if len(made) > self._pictures_left:
+            return None
+        self._pictures_left -= len(made)
+        return f"data:image/jpeg;base64,{base64.b64encode(made).decode()}"
+
+    def _prompt(self, task: str, prompt: str, asked: tuple[str, str | None], base_arm: str) -> PromptView:
         """What the arms of one base answered to a prompt."""
         among = self._groups[base_arm]
         anchor = self.anchors.make(task, prompt)
@@ -172,7 +196,8 @@ class _Builder:
                     gained=gained,
                 )
             )
-        return PromptView(prompt, anchor, text, base_arm, base, tuple(pairs))
+        text, image = asked
+        return PromptView(prompt, anchor, text, base_arm, base, tuple(pairs), image)
 
     def _cases(self, name: str, task: Task | None, prompts: tuple[str, ...]) -> tuple[CaseRow, ...]:
         grades = {

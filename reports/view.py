@@ -46,7 +46,7 @@ class Pair(msgspec.Struct, frozen=True):
 
 class PromptView(msgspec.Struct, frozen=True):
     """All that was answered to one wording by a base arm and those compared with it. base is None where the base arm
-    has no answer."""
+    has no answer. image: a data: URI of the picture that it showed, made small; None where none is to be shown."""
 
     id: str
     anchor: str
@@ -54,6 +54,7 @@ class PromptView(msgspec.Struct, frozen=True):
     base_arm: str
     base: Side | None
     pairs: tuple[Pair, ...]
+    image: str | None = None
 
 
 class CaseCell(msgspec.Struct, frozen=True):

@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from tasks.errors import TaskError
+from tasks.images import check_image
 from tasks.reading import inside, shown
 from tasks.toml import read_toml
 from tasks.types import Judge, Kind, Language, Mutant, Prompt, Variants
@@ -150,6 +151,13 @@ def read_prompts(folder: Path, files: tuple[str, ...]) -> tuple[tuple[Prompt, ..
                 f"{place}: expected the image of prompt {prompt.id} to be a file of the folder, "
                 f"found {shown(prompt.image)}; add that file"
             )
+        if prompt.image is not None:
+            check_image(folder, prompt.image, f"{place}, prompt {prompt.id}")
     if made.variants is not None:
         check_variants(made.variants, place)
+        if made.variants.image not in (None, *(prompt.image for prompt in made.prompt)):
+            raise TaskError(
+                f"{place}: expected the image of [variants] to be one that a prompt shows too, "
+                f"found {shown(str(made.variants.image))}; name that one"
+            )
     return tuple(made.prompt), made.variants

@@ -23,7 +23,7 @@ Language = Literal["python", "lua", "javascript"]
 class Prompt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One wording of a task's question. `id` is unique in its task; `text` is the user's turn.
 
-    `image` is a path inside the task folder, or None.
+    `image` is a picture's path inside the task folder (`tasks.images`), or None.
     """
 
     id: str
@@ -65,10 +65,14 @@ class Mutant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Variants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A jinja2 template of the prompt, and for each of its variables the words to choose from."""
+    """A jinja2 template of the prompt, and for each of its variables the words to choose from.
+
+    `image` is the picture that every wording made from it shows, or None.
+    """
 
     template: str
     choices: dict[str, list[str]]
+    image: str | None = None
 
 
 class Task(msgspec.Struct, frozen=True):

@@ -60,7 +60,7 @@ def variants(task: Task, n: int, seed: int) -> tuple[Prompt, ...]:
         text = template.render(words)
         if _plain(text) and _plain(text) not in seen:
             seen.add(_plain(text))
-            made.append(Prompt(id=f"v{seed}-{len(made) + 1:03d}", text=text))
+            made.append(Prompt(id=f"v{seed}-{len(made) + 1:03d}", text=text, image=task.variants.image))
             if len(made) == n:
                 return tuple(made)
     raise TaskError(

@@ -21,6 +21,7 @@ SLOW = {
     "test_ci_files.py",
     "test_cli_cache.py",
     "test_cli_kill.py",
+    "test_cli_picture.py",
     "test_cli_remedies.py",
     "test_fault_corpus.py",
     "test_honest.py",

@@ -80,12 +80,14 @@ class EngineProcess:
         *,
         deadline: float | None = None,
         on_beat: Callable[[int], None] | None = None,
+        image: bytes | None = None,
     ) -> Done | Failure:
-        """Decode one rendered prompt. on_beat: told the number of tokens delivered so far, at most twice a second.
+        """Decode one rendered prompt, with its picture if it has one.
 
-        Raises OutOfTime when deadline (time.monotonic()) passes; the engine is killed then.
+        on_beat: told the number of tokens delivered so far, at most twice a second. Raises OutOfTime when deadline
+        (time.monotonic()) passes; the engine is killed then.
         """
-        self._child.send(msgspec.json.encode(Ask(text=text, max_new_tokens=max_new_tokens)))
+        self._child.send(msgspec.json.encode(Ask(text=text, max_new_tokens=max_new_tokens, image=image)))
         while True:
             asked = time.monotonic()
             message = self._receive("decode", self._allowed_silence(), deadline)

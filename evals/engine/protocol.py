@@ -15,6 +15,10 @@ MAX_LINE = 64 << 20
 """Longest line either side accepts, in bytes: an answer of a million tokens takes about 20 MB."""
 
 
+IMAGE_TAG = "<ov_genai_image_0>"
+"""Where a rendered prompt has its picture: openvino-genai puts the model's own vision tokens there."""
+
+
 class Build(msgspec.Struct, frozen=True, tag="build", forbid_unknown_fields=True):
     """First line to the worker: the arm to build. head: directory to take the draft from, None for plain."""
 
@@ -29,10 +33,11 @@ class Build(msgspec.Struct, frozen=True, tag="build", forbid_unknown_fields=True
 
 
 class Ask(msgspec.Struct, frozen=True, tag="ask", forbid_unknown_fields=True):
-    """One rendered prompt to decode greedily."""
+    """One rendered prompt to decode greedily. image: a PNG or JPEG file's bytes, shown at `IMAGE_TAG`."""
 
     text: str
     max_new_tokens: int
+    image: bytes | None = None
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready", forbid_unknown_fields=True):

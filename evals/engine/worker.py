@@ -12,6 +12,7 @@ import msgspec
 
 from evals.engine.childside import connect
 from evals.engine.protocol import Ask, Beat, Build, Done, FromWorker, Problem, Ready, ToWorker
+from tasks.images import pixels
 
 _BEAT_S = 0.5
 _OVERRUN = 64
@@ -48,9 +49,10 @@ class _Engine:
     """One arm's ContinuousBatchingPipeline."""
 
     def __init__(self, build: Build) -> None:
+        import openvino
         import openvino_genai
 
-        self._genai = openvino_genai
+        self._genai, self._tensor = openvino_genai, openvino.Tensor
         self._k = build.k
         self._stop_ids = set(build.stop_ids)
         scheduler = openvino_genai.SchedulerConfig()
@@ -68,9 +70,17 @@ class _Engine:
 
     def decode(self, ask: Ask, beat: Any) -> Done | Problem:
         recorder = _recorder(self._genai, ask.max_new_tokens + _OVERRUN, beat)
+        images = [] if ask.image is None else [[self._tensor(pixels(ask.image))]]
         asked = time.perf_counter()
-        result = self._pipeline.generate([ask.text], [self._config(ask)], recorder)[0]
-        if result.m_status == self._genai.GenerationStatus.IGNORED:
+        if images:
+            result = self._pipeline.generate(
+                [ask.text], images=images, generation_config=[self._config(ask)], streamer=recorder
+            )[0]
+            ignored = not recorder.ids  # this result has no status; whatever is decoded delivers a token
+        else:
+            result = self._pipeline.generate([ask.text], [self._config(ask)], recorder)[0]
+            ignored = result.m_status == self._genai.GenerationStatus.IGNORED
+        if ignored:
             return Problem(
                 kind="refused", message="the scheduler ran out of KV cache: raise --scheduler cache_size"
             )
