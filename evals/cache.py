@@ -49,7 +49,7 @@ class AnswerKey(msgspec.Struct, frozen=True):
 
 
 class GradeKey(msgspec.Struct, frozen=True):
-    """What makes two programs' grades the same. sandbox_identity: `sandbox_identity(report)`."""
+    """What makes two programs' grades the same. sandbox_identity: `sandbox_identity(report)`, with what else runs."""
 
     task_digest: str
     program_sha256: str

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from types import TracebackType
-from typing import Final
+from typing import Final, Protocol
 
 from evals.constraints import check_constraint
 from evals.extract import extract
@@ -25,6 +25,13 @@ from tasks.types import Task
 
 _CACHED: Final = 4_096
 """Programs whose grades are kept."""
+
+
+class Known(Protocol):
+    """Grades of programs that were run before, by this sandbox's like. Called from the grader's threads."""
+
+    def get(self, task: Task, program_sha256: str) -> tuple[CaseGrade, ...] | None: ...
+    def keep(self, task: Task, program_sha256: str, cases: tuple[CaseGrade, ...]) -> None: ...
 
 
 def grade_answer(task: Task, answer: Answer, sandbox: Sandbox | None) -> Grade:
@@ -51,9 +58,13 @@ class Grader:
     """Grades answers in threads of its own while others are being decoded. Use as a context manager.
 
     An exception inside the `with` (Ctrl-C is one) cancels what hasn't begun. workers: programs at a time.
+    known: where a program's grade is looked up before it is run, and kept after.
     """
 
-    def __init__(self, tasks: Iterable[Task], sandbox: Sandbox | None, workers: int = 1):
+    def __init__(
+        self, tasks: Iterable[Task], sandbox: Sandbox | None, workers: int = 1, known: Known | None = None
+    ):
+        self._known = known
         self._tasks = {task.name: task for task in tasks}
         self._pool = Pool(sandbox, max(1, workers)) if sandbox is not None else None
         self._threads = ThreadPoolExecutor(max_workers=max(1, workers), thread_name_prefix="grade")
@@ -102,7 +113,7 @@ class Grader:
         if known is not None:
             return known.result()
         try:
-            cases = judge(task, program, self._pool)
+            cases = self._judge(task, program, key[1])
         except BaseException as error:
             mine.set_exception(error)
             self._forget(key)
@@ -110,6 +121,14 @@ class Grader:
         mine.set_result(cases)
         if any(case.outcome == "infra" for case in cases):
             self._forget(key)
+        return cases
+
+    def _judge(self, task: Task, program: bytes, digest: str) -> tuple[CaseGrade, ...]:
+        cases = self._known.get(task, digest) if self._known is not None else None
+        if cases is None:
+            cases = judge(task, program, self._pool)
+            if self._known is not None:
+                self._known.keep(task, digest, cases)
         return cases
 
     def _forget(self, key: tuple[str, str]) -> None:

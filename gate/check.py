@@ -11,7 +11,7 @@ import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from evals.bases import bases
 from evals.cache import AnswerKey, Cache
@@ -31,11 +31,8 @@ from evals.types import Answer, RunEnd
 from gate.grading import Grading, trusted_sandbox, ungraded
 from gate.planning import Settings, make_manifest, make_plan, open_run, user_turn, with_variants
 from gate.policy import Policy
-from gate.reuse import answers_known, open_cache
+from gate.reuse import KnownGrades, answers_known, open_cache
 from tasks.types import Task
-
-if TYPE_CHECKING:
-    from sandbox.contract import Sandbox
 
 
 class Progress(Protocol):
@@ -78,10 +75,14 @@ def run_check(
                 writer.end(_end(started, 0.0, None, f"the sandbox can't be trusted: {sandbox_report.remedy}"))
                 return
             plan = make_plan(settings, model, tasks, manifest, prepared, controls, heads)
-            cache = open_cache(settings, manifest)
-            reason, engine_s = _decode(
-                settings, model, tasks, plan, writer, sandbox, progress, cache, started
+            cache = open_cache(settings, manifest, progress.say)
+            grader = Grader(
+                tasks,
+                sandbox,
+                workers=max(1, (os.cpu_count() or 2) - 1),
+                known=KnownGrades(cache, sandbox_report) if cache else None,
             )
+            reason, engine_s = _decode(settings, model, plan, writer, grader, progress, cache, started)
             after = _digest_again(settings.model, digests, progress)
             try:
                 writer.end(_end(started, engine_s, after, reason))
@@ -97,10 +98,9 @@ def _controls(settings: Settings) -> int:
 def _decode(
     settings: Settings,
     model: ModelDir,
-    tasks: tuple[Task, ...],
     plan: Plan,
     writer: RunWriter,
-    sandbox: Sandbox | None,
+    grader: Grader,
     progress: Progress,
     cache: Cache | None,
     started: float,
@@ -111,20 +111,21 @@ def _decode(
     patience = None if settings.hang_s is None else Patience(first_s=settings.hang_s, least_s=settings.hang_s)
     reason, measuring_s = "", 0.0
     arms = {arm.name: arm for arm in plan.arms}
-    known = list(answers_known(cache, plan, writer.done)) if cache else []
+    done = set(writer.done)
+    for answer in answers_known(cache, plan, writer.done) if cache else ():
+        writer.answer(answer)
+        done.add(answer.key)
     decoding = Decoding(
         plan,
-        done=writer.done | {answer.key for answer in known},
+        done=done,
         budget_s=left,
         sequential=settings.sequential,
         patience=patience,
     )
     try:
-        with Grader(tasks, sandbox, workers=max(1, (os.cpu_count() or 2) - 1)) as grader:
+        with grader:
             grading = Grading(grader, writer)
-            for answer in (*ungraded(settings.out), *known):
-                if answer.cached and answer.key not in writer.done:
-                    writer.answer(answer)
+            for answer in ungraded(settings.out):
                 grading.take(answer)
             with decoding:
                 progress.planned(decoding.planned, tuple(a.name for a in plan.arms))

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from sandbox.contract import Sandbox
 
 
+MAX_PENDING = 256
+"""Answers that may wait to be graded: decoding waits for grading from there on, so that memory stays bounded."""
+
+
 class Grading:
     """Grades answers while others are being decoded, and records each grade as soon as it is there."""
 
@@ -30,6 +34,8 @@ class Grading:
         if answer.probe is None:
             self._pending.append(self._grader.submit(answer))
         while self._pending and self._pending[0].done():
+            self._writer.grade(self._pending.popleft().result())
+        while len(self._pending) > MAX_PENDING:
             self._writer.grade(self._pending.popleft().result())
 
     def finish(self) -> None:

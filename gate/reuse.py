@@ -1,26 +1,50 @@
-"""Answers of earlier runs (`--cache DIR`): what an arm of equal identity has answered isn't decoded again."""
+"""Answers and grades of earlier runs (`--cache DIR`): what an arm of equal identity has answered isn't decoded again,
+and a program that this sandbox has run isn't run again."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 
 import gate
-from evals.cache import AnswerKey, Cache
+from evals.cache import AnswerKey, Cache, GradeKey, sandbox_identity
 from evals.plan import Plan, turns
-from evals.types import Answer, Manifest
+from evals.types import Answer, CaseGrade, Manifest, SandboxReport
 from gate.planning import Settings
+from sandbox.interpreters import identity
+from tasks.types import Task
 
 
-def open_cache(settings: Settings, manifest: Manifest) -> Cache | None:
+def open_cache(settings: Settings, manifest: Manifest, say: Callable[[str], None]) -> Cache | None:
     """The cache that the user named, or None. Entries hold for this version and this processor. Raises CacheError."""
     if settings.cache is None:
         return None
     context = (
         f"{gate.__version__} {manifest.environment.get('processor')} {manifest.environment.get('in_force')}"
     )
-    return Cache(settings.cache, context=context)
+    return Cache(settings.cache, context=context, say=say)
+
+
+class KnownGrades:
+    """Grades that a cache has of programs that this sandbox ran, with this machine's interpreters (`evals.grade`)."""
+
+    def __init__(self, cache: Cache, report: SandboxReport) -> None:
+        self._cache, self._sandbox = cache, sandbox_identity(report)
+
+    def get(self, task: Task, program_sha256: str) -> tuple[CaseGrade, ...] | None:
+        """The program's cases, or None; one that doesn't have the task's cases in their order isn't believed."""
+        cases = self._cache.grade(self._key(task, program_sha256))
+        if cases is None or [c.case for c in cases] != [c.name for c in task.cases]:
+            return None
+        return cases
+
+    def keep(self, task: Task, program_sha256: str, cases: tuple[CaseGrade, ...]) -> None:
+        """Keep a grade; the cache leaves out those that trouble of the machine decided."""
+        self._cache.keep_grade(self._key(task, program_sha256), cases)
+
+    def _key(self, task: Task, program_sha256: str) -> GradeKey:
+        return GradeKey(task.digest, program_sha256, f"{self._sandbox} {identity(task.language)}")
 
 
 def answers_known(

@@ -32,6 +32,16 @@ class Interpreter(msgspec.Struct, frozen=True):
     source: str = ""
 
 
+def identity(language: str) -> str:
+    """Which file the interpreter is, its size and its time: another text where another version was installed."""
+    try:
+        path = os.path.realpath(find(language).path)
+        about = Path(path).stat()
+    except (OSError, SandboxUnavailable):
+        return ""
+    return f"{path} {about.st_size} {about.st_mtime_ns}"
+
+
 def missing(language: str) -> str:
     """What to say, and what to install, where a language has no interpreter."""
     return f"no interpreter for {language}: expected {CANDIDATES[language][0]}; install {INSTALL[language]}"

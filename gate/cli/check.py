@@ -111,7 +111,9 @@ SETTINGS = (
     metavar="N",
     help="Build each arm N times more and ask the first prompt each time.",
 )
-@click.option("--cache", type=DIRECTORY, metavar="DIR", help="Reuse answers of arms with the same identity.")
+@click.option(
+    "--cache", type=DIRECTORY, metavar="DIR", help="Reuse answers of equal arms, grades of equal programs."
+)
 @click.option("--remedies", is_flag=True, help="Decode blocked tasks again under the policy's remedies.")
 @shared_outputs
 @sandbox_option
