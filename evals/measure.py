@@ -20,9 +20,6 @@ from evals.replay import Logits, Replay, ReplayError
 CALIBRATE = 256
 """Positions of plain answers that a yardstick is measured on before the first margin."""
 
-_WIDE = 64
-"""Width of the steps in which a whole answer is re-scored."""
-
 Row = NDArray[np.float64]
 
 
@@ -58,6 +55,9 @@ class Yardsticks:
 def measure(replay: Replay, yardsticks: Yardsticks, prompt: Sequence[int], order: Measure) -> Measured:
     """Replay both answers up to where they part, and re-score the other one as a whole.
 
+    Up to there they are one text: the pass that shows plain's logits goes on into the other answer, step by step of
+    width 1, so that each of its tokens is scored as plain would have. A second pass takes the arm's own steps.
+
     reproduced: plain's replay gave plain's own tokens up to and with the divergence, and the other arm's replay its
     own before it. Raises ReplayError where an id lies outside the vocabulary or the prompt was tokenised otherwise.
     """
@@ -67,14 +67,18 @@ def measure(replay: Replay, yardsticks: Yardsticks, prompt: Sequence[int], order
         raise ReplayError(f"expected {order.prompt_tokens} prompt tokens as decoded, found {len(prompt)}")
     bests: list[_Best] = []
     reproduced = True
-    row = np.empty(0)
-    for token, row in zip(order.base_ids, _rows_by_one(replay, prompt, order.base_ids), strict=False):
+    plain, wanted = np.empty(0), order.other_ids[at]
+    worst = (at, 0.0, 1)
+    for index, row in enumerate(_rows_by_one(replay, prompt, order.other_ids)):
         _check_vocabulary(order, row)
-        bests.append(_best(row))
-        reproduced &= _gap(row, token) == 0
-        if len(bests) > at:
-            break
-    plain, wanted = row, order.other_ids[at]
+        token = order.other_ids[index]
+        if index <= at:
+            bests.append(_best(row))
+            reproduced &= _gap(row, order.base_ids[index]) == 0
+        if index == at:
+            plain = row
+        if index >= at and (index == at or _gap(row, token) > worst[1]):
+            worst = (index, _gap(row, token), _rank(row, token))
     verify: Row | None = None
     for index, verify in enumerate(islice(_rows_by_steps(replay, prompt, order), at + 1)):
         if index < at:
@@ -82,9 +86,7 @@ def measure(replay: Replay, yardsticks: Yardsticks, prompt: Sequence[int], order
             yardsticks.add(width, bests[index], verify)
     if not yardsticks.enough(width):
         _calibrate(replay, yardsticks, prompt, order.base_ids, width)
-    worst_at, worst, worst_rank = _rescore(
-        replay, prompt, order, (at, _gap(plain, wanted), _rank(plain, wanted))
-    )
+    worst_at, worst_gap, worst_rank = worst
     mine = order.base_ids[at]
     return Measured(
         token_index=at,
@@ -97,7 +99,7 @@ def measure(replay: Replay, yardsticks: Yardsticks, prompt: Sequence[int], order
         noise=yardsticks.quantiles(width),
         source=replay.source,
         reproduced=reproduced,
-        rescored_max_gap=worst,
+        rescored_max_gap=worst_gap,
         rescored_max_gap_at=worst_at,
         rescored_max_rank=worst_rank,
     )
@@ -111,25 +113,6 @@ def _calibrate(
     rows = _rows_in_steps(replay, prompt, ids, [width] * len(ids), width)
     for best, row in islice(zip(bests, rows, strict=False), 1, None):
         yardsticks.add(width, best, row)
-
-
-def _rescore(
-    replay: Replay, prompt: Sequence[int], order: Measure, known: tuple[int, float, int]
-) -> tuple[int, float, int]:
-    """Index, gap and rank of the answer's token furthest from the best, given its own text before it.
-
-    Wide steps find the tokens after the divergence that aren't best; only where there are any the answer is forced
-    at width 1, up to the last of them.
-    """
-    ids = order.other_ids
-    wide = _rows_in_steps(replay, prompt, ids, [_WIDE] * len(ids), _WIDE)
-    doubtful = [i for i, row in enumerate(wide) if i > known[0] and _gap(row, ids[i]) > 0]
-    worst = known
-    if doubtful:
-        for index, row in enumerate(islice(_rows_by_one(replay, prompt, ids), doubtful[-1] + 1)):
-            if index > known[0] and _gap(row, ids[index]) > worst[1]:
-                worst = (index, _gap(row, ids[index]), _rank(row, ids[index]))
-    return worst
 
 
 def _rows_by_one(replay: Replay, prompt: Sequence[int], ids: Sequence[int]) -> Iterator[Row]:
