@@ -19,7 +19,7 @@ from typing import Literal
 
 from sandbox import bwrap_arguments as arguments
 from sandbox import bwrap_binary, cgroups, interpreters, reach, seccomp
-from sandbox.contract import Limits, Outcome, Probe, Program, SandboxUnavailable, Status
+from sandbox.contract import ENVIRONMENT, Limits, Outcome, Probe, Program, SandboxUnavailable, Status
 from sandbox.pidfds import adopt_orphans
 from sandbox.supervise import Supervised
 
@@ -103,7 +103,7 @@ class Bubblewrap:
             command += arguments.files(program, fds)
             command += ["--chdir", "/tmp", "--remount-ro", "/"]  # noqa: S108
             command += ["--seccomp", fds.content(self._filter)]
-            for key, value in {**arguments.ENVIRONMENT, **program.environment}.items():
+            for key, value in {**ENVIRONMENT, **program.environment}.items():
                 command += ["--setenv", key, value]
             info_fd, info = fds.pipe(child_reads=False)
             block_fd, block = fds.pipe(child_reads=True)

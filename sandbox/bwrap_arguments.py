@@ -12,7 +12,6 @@ from pathlib import Path, PurePosixPath
 from sandbox.contract import Limits, Program
 
 INSIDE_UID = "1000"
-ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/tmp", "TMPDIR": "/tmp"}  # noqa: S108
 DEVICES = ("null", "zero", "full", "random", "urandom")
 PRLIMIT = "/usr/bin/prlimit"
 

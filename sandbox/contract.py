@@ -17,6 +17,16 @@ MAX_FILES = 64
 MAX_FILE_BYTES = 8 << 20
 MAX_ALL_BYTES = 32 << 20
 MAX_STDIN_BYTES = 16 << 20
+ENVIRONMENT = {
+    "PATH": "/usr/local/bin:/usr/bin:/bin",
+    "LANG": "C.UTF-8",
+    "HOME": "/tmp",  # noqa: S108
+    "TMPDIR": "/tmp",  # noqa: S108
+    "TZ": "<+0545>-5:45",
+}
+"""What a program finds in its environment. The zone is far from UTC and spelled out (no table of zones is needed), so
+that a program whose answer depends on the zone of its process is seen to.
+"""
 
 
 class SandboxUnavailable(RuntimeError):
@@ -57,7 +67,7 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
 
     files: relative path → content, all placed read-only under /code. entry: the one of them that is run.
     argv: arguments after it. stdin: all of standard input in program mode (a session writes its own).
-    environment: added to a bare one (PATH, HOME=/tmp, LANG=C.UTF-8); nothing of the host's is passed on.
+    environment: added to `ENVIRONMENT`; nothing of the host's is passed on.
     """
 
     files: dict[str, bytes]

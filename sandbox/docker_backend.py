@@ -25,7 +25,7 @@ import requests
 from docker.types import LogConfig, Mount, Ulimit
 
 from sandbox import interpreters
-from sandbox.contract import Limits, Outcome, Probe, Program, SandboxUnavailable, Status
+from sandbox.contract import ENVIRONMENT, Limits, Outcome, Probe, Program, SandboxUnavailable, Status
 from sandbox.docker_seccomp import profile
 from sandbox.docker_session import DockerSession
 
@@ -43,7 +43,6 @@ MASKED = """
 /sys /dev/mqueue /proc/acpi /proc/asound /proc/interrupts /proc/kcore /proc/keys /proc/latency_stats /proc/sched_debug
 /proc/scsi /proc/timer_list /proc/timer_stats
 """.split()  # noqa: SIM905
-ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/tmp", "TMPDIR": "/tmp"}  # noqa: S108
 FAULTS = (docker.errors.DockerException, requests.exceptions.RequestException)
 
 

@@ -145,6 +145,14 @@ def test_arguments_and_environment_are_the_programs_own(sandbox: Sandbox) -> Non
     assert names <= {"HOME", "HOSTNAME", "LANG", "LC_CTYPE", "PATH", "PWD", "TMPDIR", "TZ"}
 
 
+def test_the_zone_is_far_from_utc_whatever_the_hosts_is(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", "UTC")
+    source = "import time\nprint(time.strftime('%z', time.localtime(0)))"
+    assert sandbox.run(python(source), LIMITS).stdout == b"+0545\n"
+
+
 def test_nothing_is_left_for_the_next_program(sandbox: Sandbox) -> None:
     sandbox.run(python("open('/tmp/left', 'w').write('x')"), LIMITS)
     outcome = sandbox.run(python("import os; print(os.listdir('/tmp'))"), LIMITS)

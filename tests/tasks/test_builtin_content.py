@@ -20,6 +20,8 @@ from typing import Any
 import jinja2
 import pytest
 
+from sandbox.contract import ENVIRONMENT
+
 BUILTIN = Path(__file__).parents[2] / "tasks" / "builtin"
 ZONES = ("UTC", "<+0545>-5:45", "<-0330>3:30", "<+14>-14")
 RUNNER = """
@@ -48,7 +50,7 @@ def read(name: str) -> tuple[dict[str, Any], list[dict[str, Any]], dict[str, Any
     )
 
 
-def failed_cases(name: str, file: str, zone: str = "UTC") -> set[str]:
+def failed_cases(name: str, file: str, zone: str = ENVIRONMENT["TZ"]) -> set[str]:
     task, cases, _ = read(name)
     path = BUILTIN / name / file
     if task["judge"] == "function":
@@ -102,6 +104,12 @@ def test_the_gold_solution_passes_every_case_in_every_time_zone(name: str, zone:
 @pytest.mark.parametrize(("name", "file", "fails"), MUTANTS)
 def test_a_mutant_fails_the_case_it_was_made_for(name: str, file: str, fails: list[str]) -> None:
     assert set(fails) <= failed_cases(name, file)
+
+
+def test_a_program_that_depends_on_the_zone_of_its_process_shows_in_the_sandboxs_zone_only() -> None:
+    mutant = "mutants/zone_of_the_process.py"
+    assert failed_cases("iso8601", mutant, "UTC") == set()
+    assert "offset_crosses_day" in failed_cases("iso8601", mutant)
 
 
 @pytest.mark.parametrize("name", TASKS)
