@@ -44,7 +44,11 @@ def find_loop(ids: Sequence[int], stop_ids: Collection[int] = ()) -> Loop | None
     while end and ids[end - 1] in stop_ids:
         end -= 1
     tail = np.fromiter(ids[:end], dtype=np.int64, count=end)
-    for period in range(1, min(MAX_PERIOD, end // MIN_COPIES) + 1):
+    longest = min(MAX_PERIOD, end // MIN_COPIES)
+    if longest < 1:
+        return None
+    last_said = np.flatnonzero(tail[end - 1 - longest : end - 1][::-1] == tail[-1]) + 1
+    for period in last_said.tolist():  # a loop's last token was said one period before; few periods have that
         same = _periodic_suffix(tail, period)
         copies = same // period + 1
         if copies >= MIN_COPIES and same >= MIN_REPEATED:
