@@ -79,7 +79,6 @@ class Margins:
 
     def _load(self) -> Load:
         arm = self._plan.arms[0]
-        longest = max(b.prompt_tokens + max(len(b.ids), len(o.ids)) for b, o in self._pairs)
         batch = arm.scheduler.get("max_num_batched_tokens", 4096)
         return Load(
             model=str(self._plan.model),
@@ -87,7 +86,6 @@ class Margins:
             device=arm.device,
             properties=arm.properties,
             batch=int(batch),
-            context=longest + max(self._ks.values()) + 2,
         )
 
     def _measure(self, base: Answer, other: Answer) -> Measure:

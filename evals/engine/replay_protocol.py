@@ -8,14 +8,13 @@ import msgspec
 
 
 class Load(msgspec.Struct, frozen=True, tag="load", forbid_unknown_fields=True):
-    """First line: the graph to replay. batch: longest prompt step in tokens; context: tokens that caches must hold."""
+    """First line: the graph to replay. batch: longest prompt step in tokens."""
 
     model: str
     target: str
     device: str
     properties: dict[str, str]
     batch: int
-    context: int
 
 
 class Measure(msgspec.Struct, frozen=True, tag="measure", forbid_unknown_fields=True):

@@ -44,9 +44,7 @@ def main() -> None:
 def _load(load: Load) -> tuple[Replay, Loaded]:
     model = Path(load.model)
     try:
-        replay: Replay = PagedReplay(
-            model, load.target, load.device, load.properties, context=load.context, batch=load.batch
-        )
+        replay: Replay = PagedReplay(model, load.target, load.device, load.properties, batch=load.batch)
         return replay, Loaded(source="paged", remark="")
     except ReplayError as error:
         replay = StatefulReplay(model, load.target, load.device, load.properties)

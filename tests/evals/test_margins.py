@@ -51,7 +51,7 @@ def pairs(plan: Plan) -> list[tuple[Answer, Answer]]:
 
 @pytest.fixture(scope="module")
 def paged(model: ModelDir) -> PagedReplay:
-    return PagedReplay(model.path, model.target, "CPU", {}, context=400, batch=4096)
+    return PagedReplay(model.path, model.target, "CPU", {}, batch=4096)
 
 
 def spoiled(pair: tuple[Answer, Answer], at: int) -> tuple[Answer, Answer]:
@@ -86,7 +86,7 @@ def test_the_replay_gives_the_arms_own_tokens(
 ) -> None:
     import openvino_genai
 
-    split = PagedReplay(model.path, model.target, "CPU", {}, context=400, batch=7)
+    split = PagedReplay(model.path, model.target, "CPU", {}, batch=7)
     tokenizer = openvino_genai.Tokenizer(str(model.path))
     for asked, (base, _) in zip(plan.asked, pairs, strict=True):
         prompt = [int(i) for i in tokenizer.encode(asked.text).input_ids.data[0]]
@@ -99,9 +99,7 @@ def test_the_replay_gives_the_arms_own_tokens(
 
 @pytest.mark.engine
 def test_a_rejected_draft_is_undone(model: ModelDir) -> None:
-    replay = PagedReplay(
-        model.path, model.target, "CPU", {"KV_CACHE_PRECISION": "f32"}, context=100, batch=4096
-    )
+    replay = PagedReplay(model.path, model.target, "CPU", {"KV_CACHE_PRECISION": "f32"}, batch=4096)
     prompt = list(range(20, 40))
     replay.start(prompt)
     replay.step([50, 51, 52], 1)
