@@ -11,6 +11,7 @@ import msgspec
 import psutil
 
 from evals.engine.protocol import Build
+from evals.messages import Message
 from evals.types import Arm
 
 Key = tuple[str, str, str, int, int, str | None]
@@ -24,6 +25,7 @@ class Asked(msgspec.Struct, frozen=True):
     """One prompt to decode: its task and id, its text as rendered by the chat template, its budget in tokens.
 
     image: a PNG or JPEG file's bytes; the text has `IMAGE_TAG` where it belongs.
+    messages: what the text was rendered from.
     """
 
     task: str
@@ -31,6 +33,7 @@ class Asked(msgspec.Struct, frozen=True):
     text: str
     max_new_tokens: int
     image: bytes | None = None
+    messages: tuple[Message, ...] = ()
 
     @property
     def sha256(self) -> str:

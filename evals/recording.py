@@ -200,7 +200,7 @@ def _differences(old: Manifest, new: Manifest) -> list[str]:
         ]
         if fields:
             found.append(f"arm {name} differs in {', '.join(fields)}")
-    for field in ("tasks", "prompts", "repeats", "policy_digest"):
+    for field in ("tasks", "prompts", "repeats", "policy_digest", "filler_seed"):
         one, two = getattr(old, field), getattr(new, field)
         if one != two:
             names = (

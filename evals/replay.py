@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from evals.engine.paged import unpinned
+from evals.engine.paged import Mark, unpinned
 from evals.engine.target import Target, load_embeddings
 
 Logits = NDArray[np.float64]
@@ -60,13 +60,19 @@ class PagedReplay:
         except RuntimeError as error:
             raise ReplayError(f"paged-attention replay isn't possible: {error}") from error
         self._batch = batch
+        self._fed: tuple[tuple[int, ...], Mark, Logits] | None = None
 
     def start(self, prompt: Sequence[int]) -> Logits:
+        """As `Replay.start`; a prompt fed last time too, which may take minutes at depth, isn't fed again."""
+        if self._fed is not None and self._fed[0] == tuple(prompt):
+            self._target.paged.go_back(self._fed[1])
+            return self._fed[2]
         self._target.reset()
         logits: NDArray[Any] = np.empty((0, 0))
         for at in range(0, len(prompt), self._batch):
             logits = self._target.feed(prompt[at : at + self._batch], last=True)
-        return _rows(logits)
+        self._fed = (tuple(prompt), self._target.paged.mark(), _rows(logits))
+        return self._fed[2]
 
     def step(self, tokens: Sequence[int], keep: int) -> Logits:
         undone = keep < len(tokens)

@@ -87,6 +87,10 @@ class TokenTable:
     def __len__(self) -> int:
         return int(self._tokenizer.get_vocab_size(with_added_tokens=True))
 
+    def count(self, text: str) -> int:
+        """Tokens of a text, by this tokenizer, without any that it would put around it."""
+        return len(self._tokenizer.encode(text, add_special_tokens=False).ids)
+
     def token_bytes(self, token_id: int) -> bytes:
         """The bytes that a token stands for; control tokens give their name, ids outside the vocabulary nothing."""
         if token_id in self._added:

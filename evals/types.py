@@ -299,6 +299,8 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """arm name → how often each prompt is decoded"""
     policy_digest: str
     environment: dict[str, Any] = {}
+    filler_seed: int | None = None
+    """Seed of the filler before the prompts of tasks at a depth; None where there are none."""
 
     def identity(self) -> str:
         """SHA-256 over what must not change between the parts of one run.
@@ -313,6 +315,8 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             "repeats": self.repeats,
             "policy": self.policy_digest,
         }
+        if self.filler_seed is not None:
+            fields["filler_seed"] = self.filler_seed
         return hashlib.sha256(msgspec.json.encode(fields, order="deterministic")).hexdigest()
 
 

@@ -10,6 +10,7 @@ from gate.evidence import Evidence, RunEvidence
 from gate.policy import Policy
 from gate.speeds import speed_ratio
 from gate.types import Finding
+from tasks.depth import base_and_depth
 
 
 def caveats(run: RunEvidence, policy: Policy, findings: Sequence[Finding]) -> tuple[str, ...]:
@@ -18,7 +19,7 @@ def caveats(run: RunEvidence, policy: Policy, findings: Sequence[Finding]) -> tu
     if not items:
         return ()
     out = []
-    builtin = list(dict.fromkeys(item.task for item in items if item.builtin))
+    builtin = list(dict.fromkeys(base_and_depth(item.task)[0] for item in items if item.builtin))
     if builtin:
         out.append(
             f"The built-in tasks ({', '.join(builtin)}) stand for themselves, not for your work: "

@@ -29,7 +29,7 @@ from evals.recording import RunWriter
 from evals.records import RunReader, WriteError
 from evals.types import Answer, RunEnd
 from gate.grading import Grading, trusted_sandbox, ungraded
-from gate.planning import Settings, make_manifest, make_plan, open_run, user_turn, with_variants
+from gate.planning import Settings, ask, make_manifest, make_plan, open_run, planned_tasks, require_room
 from gate.policy import Policy
 from gate.reuse import KnownGrades, answers_known, open_cache
 from tasks.types import Task
@@ -51,7 +51,7 @@ def run_check(
     KeyboardInterrupt while decoding ends the run as cut short, recorded as such, and doesn't propagate.
     """
     started = time.monotonic()
-    tasks = tuple(with_variants(task, settings) for task in tasks)
+    tasks = planned_tasks(tasks, settings)
     model = inspect_model(settings.model)
     require_decodable(model)
     require_pairing(model)
@@ -64,8 +64,9 @@ def run_check(
             stack.enter_context(control_head(model, settings.seed + i)) for i in range(_controls(settings))
         ]
         heads = [stack.enter_context(borrowed_head(model, name, path)) for name, path in settings.heads]
-        texts = [user_turn(prompt) for task in tasks for prompt in task.prompts]
-        prepared = prepare(model, texts, device=settings.device, properties=settings.properties)
+        asking = ask(settings, model, tasks)
+        prepared = prepare(model, asking, device=settings.device, properties=settings.properties)
+        require_room(settings, model, tasks, prepared)
         digests = digests_.result()
         sandbox, sandbox_report = sandbox_.result()
         manifest = make_manifest(settings, tasks, policy, digests, prepared, controls, heads)
@@ -74,7 +75,7 @@ def run_check(
             if not sandbox_report.trusted:
                 writer.end(_end(started, 0.0, None, f"the sandbox can't be trusted: {sandbox_report.remedy}"))
                 return
-            plan = make_plan(settings, model, tasks, manifest, prepared, controls, heads)
+            plan = make_plan(settings, model, tasks, asking, manifest, prepared, controls, heads)
             cache = open_cache(settings, manifest, progress.say)
             grader = Grader(
                 tasks,

@@ -18,6 +18,7 @@ from gate.gathering import collect
 from gate.policy import Policy
 from gate.types import Verdict
 from gate.verdict import decide
+from tasks.depth import at_depth, base_and_depth
 from tasks.folder import builtin_tasks, load_task
 from tasks.types import Task
 
@@ -52,10 +53,13 @@ def read_tasks(records: RunReader) -> dict[str, Task]:
     prompts = records.prompts()
     found = {}
     for name, digest in records.manifest.tasks.items():
-        task = load_task(run / "tasks" / name)
+        base, depth = base_and_depth(name)
+        task = load_task(run / "tasks" / base)
+        if depth is not None:
+            task = at_depth(task, depth)
         if task.digest != digest or task.name != name:
             raise RecordError(
-                f"{run / 'tasks' / name}: expected task {name} as it was in the run (digest {digest[:12]}…), "
+                f"{run / 'tasks' / base}: expected task {name} as it was in the run (digest {digest[:12]}…), "
                 f"found {task.name} with digest {task.digest[:12]}…: take the run directory from where it was made"
             )
         found[name] = msgspec.structs.replace(

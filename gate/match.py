@@ -10,6 +10,7 @@ import msgspec
 from evals.types import Arm
 from gate.claims import Claims, Test
 from gate.served import Served
+from tasks.depth import base_and_depth
 
 
 class Check(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -68,7 +69,7 @@ def match_served(claims: Claims, heads: frozenset[str], served: Served | None) -
     limits, over, unchecked = _limits(tests, served)
     unknown = [f"nothing was decided for {name}" for name in sorted(names - tested)]
     unknown += [f"{t.name} is inconclusive" for t in tests if t.decision == "inconclusive"]
-    unknown += _unmeasured(tests, served)
+    unknown += _unmeasured(tests, served, claims.tests)
     return Match(
         arms=tuple(agreeing),
         checks=(*compared[agreeing[0].name], *over),
@@ -141,14 +142,25 @@ def _limits(tests: list[Test], served: Served) -> tuple[tuple[str, ...], list[Ch
     return tuple(words), checks, notes
 
 
-def _unmeasured(tests: list[Test], served: Served) -> list[str]:
-    """A depth or a concurrency that is asked about, and that no limit of the run speaks of."""
-    asked = {"depth": served.depth, "concurrency": served.concurrency}
+def _unmeasured(tests: list[Test], served: Served, every: Iterable[Test]) -> list[str]:
+    """A depth or a concurrency that is asked about, and that no limit of the run and no task at a depth speaks of."""
+    held = {f"{base} {t.arm}" for t in every for base in [_held_at(t, served.depth)] if base is not None}
+    asked = {
+        "depth": None if tests and all(t.name in held for t in tests) else served.depth,
+        "concurrency": served.concurrency,
+    }
     return [
         f"the statement says nothing of {name} {value}"
         for name, value in asked.items()
         if value is not None and not any(name in t.limits for t in tests)
     ]
+
+
+def _held_at(test: Test, depth: int | None) -> str | None:
+    """The task of which this test is the same at that depth or a deeper one, where it may be served."""
+    base, found = base_and_depth(test.task)
+    good = test.decision in ("serve", "serve_with_limits")
+    return base if good and depth is not None and found is not None and found >= depth else None
 
 
 def _short(text: str) -> str:

@@ -10,13 +10,15 @@ from pathlib import Path
 import msgspec
 
 import gate
-from evals.arms import build_arms, control_paths
+from evals.arms import DEFAULT_SCHEDULER, build_arms, control_paths
+from evals.asking import asked, chats
+from evals.context import require_context
 from evals.control import ControlHead
-from evals.decode import Asked, Plan
+from evals.decode import Plan
 from evals.digest import ModelDigests
 from evals.engine.prepare import Prepared
-from evals.engine.protocol import IMAGE_TAG
 from evals.heads import BorrowedHead
+from evals.messages import Chat
 from evals.model_dir import ModelDir
 from evals.recording import RunWriter
 from evals.records import MANIFEST, PROMPTS, SCHEMA, WriteError
@@ -24,8 +26,8 @@ from evals.tokens import TokenTable
 from evals.types import Manifest
 from gate.environment import describe_environment
 from gate.policy import Policy
-from tasks.reading import read_bytes
-from tasks.types import Prompt, Task
+from tasks.depth import at_depth, base_and_depth
+from tasks.types import Task
 from tasks.variants import variants
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "generation_config.json")
@@ -54,19 +56,43 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     state_probe: bool = True
     fresh_starts: int = 0
     cache: Path | None = None
+    depths: tuple[int, ...] = ()
 
 
-def with_variants(task: Task, settings: Settings) -> Task:
-    """The task with N reworded prompts after its own."""
-    if not settings.variants or task.variants is None:
-        return task
-    extra = variants(task, settings.variants, settings.seed)
-    return msgspec.structs.replace(task, prompts=(*task.prompts, *extra))
+def planned_tasks(tasks: tuple[Task, ...], settings: Settings) -> tuple[Task, ...]:
+    """The tasks with N reworded prompts after their own, each followed by itself at the depths asked for."""
+    planned = []
+    for task in tasks:
+        if settings.variants and task.variants is not None:
+            extra = variants(task, settings.variants, settings.seed)
+            task = msgspec.structs.replace(task, prompts=(*task.prompts, *extra))
+        planned += [task, *(at_depth(task, depth) for depth in settings.depths)]
+    return tuple(planned)
 
 
-def user_turn(prompt: Prompt) -> str:
-    """What the chat template is given as the user's turn: the picture's place first, where there is one."""
-    return prompt.text if prompt.image is None else IMAGE_TAG + prompt.text
+def ask(settings: Settings, model: ModelDir, tasks: tuple[Task, ...]) -> tuple[Chat, ...]:
+    """What is asked, prompt by prompt, with the filler that depths need. Raises TokenError."""
+    return chats(tasks, settings.seed, TokenTable.load(model.path).count)
+
+
+def require_room(settings: Settings, model: ModelDir, tasks: tuple[Task, ...], prepared: Prepared) -> None:
+    """Raise ContextError where a task at a depth doesn't fit the model's context or its KV cache."""
+    prompts = ((task, prompt) for task in tasks for prompt in task.prompts)
+    longest: dict[str, str] = {}
+    for (task, _), text in zip(prompts, prepared.rendered, strict=True):
+        if task.depth is not None and len(text) > len(longest.get(task.name, "")):
+            longest[task.name] = text
+    count = TokenTable.load(model.path).count
+    for task in tasks:
+        if task.name in longest:
+            require_context(
+                model.path,
+                count(longest[task.name]) + task.max_new_tokens,
+                f"--depths {task.depth}, task {base_and_depth(task.name)[0]}",
+                device=settings.device,
+                scheduler={**DEFAULT_SCHEDULER, **settings.scheduler},
+                in_force=prepared.in_force,
+            )
 
 
 def make_manifest(
@@ -100,6 +126,7 @@ def make_manifest(
         repeats={arm.name: 1 if arm.method == "control" else settings.repeats for arm in arms},
         policy_digest=policy.digest(),
         environment=describe_environment(prepared),
+        filler_seed=settings.seed if settings.depths else None,
     )
 
 
@@ -107,29 +134,18 @@ def make_plan(
     settings: Settings,
     model: ModelDir,
     tasks: tuple[Task, ...],
+    asking: tuple[Chat, ...],
     manifest: Manifest,
     prepared: Prepared,
     controls: Sequence[ControlHead],
     heads: Sequence[BorrowedHead],
 ) -> Plan:
-    rendered = iter(prepared.rendered)
-    asked = tuple(
-        Asked(
-            task=task.name,
-            prompt=prompt.id,
-            text=next(rendered),
-            max_new_tokens=task.max_new_tokens,
-            image=None if prompt.image is None else read_bytes(task.path, prompt.image),
-        )
-        for task in tasks
-        for prompt in task.prompts
-    )
     paths = {head.name: head.path for head in heads}
     return Plan(
         model=model.path,
         arms=manifest.arms,
         repeats=manifest.repeats,
-        asked=asked,
+        asked=asked(tasks, asking, prepared.rendered),
         state_probe=settings.state_probe,
         fresh_starts=settings.fresh_starts,
         stop_ids=TokenTable.load(model.path).stop_ids,
@@ -159,6 +175,8 @@ def _keep_beside(out: Path, model: Path, tasks: tuple[Task, ...], policy_text: s
     for name in ("tasks", "tokenizer"):
         shutil.rmtree(out / name, ignore_errors=True)
     for task in tasks:
+        if task.depth is not None:
+            continue
         ignored = shutil.ignore_patterns("__pycache__", ".*")
         shutil.copytree(task.path, out / "tasks" / task.name, ignore=ignored)
     (out / "tokenizer").mkdir()

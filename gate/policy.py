@@ -18,6 +18,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from evals.remedies import RemedyError, parse_remedy
+from tasks.depth import base_and_depth
 
 Requirement = Literal["identical", "no_worse", "non_inferior", "advisory"]
 Quantile = Literal["p50", "p90", "p99", "max"]
@@ -86,8 +87,8 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     waivers: Annotated[tuple[Waiver, ...], msgspec.Meta(max_length=1000)] = ()
 
     def requirement(self, task: str) -> Requirement:
-        """What is required of `task`."""
-        return self.requirements.tasks.get(task, self.requirements.default)
+        """What is required of `task`, at whichever depth it is asked."""
+        return self.requirements.tasks.get(base_and_depth(task)[0], self.requirements.default)
 
     def digest(self) -> str:
         """SHA-256 of what the policy means: comments, order of keys and the way numbers are written don't count."""
@@ -220,7 +221,7 @@ def _check_tasks(policy: Policy, tasks: Collection[str], where: str) -> None:
     for task in policy.requirements.tasks:
         _known(task, tasks, f"{where}: requirements.tasks", "task")
     for index, waiver in enumerate(policy.waivers):
-        _known(waiver.task, tasks, f"{where}: waivers[{index}]", "task")
+        _known(base_and_depth(waiver.task)[0], tasks, f"{where}: waivers[{index}]", "task")
 
 
 def _known(name: str, known: Collection[str], where: str, what: str) -> None:

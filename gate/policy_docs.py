@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from gate.policy import Thresholds, default_policy_text, load_policy
-from gate.rules.registry import ADVICE, ORDER, POLICY_CODES, RUN_RULES, SEVERITY_OF, TASK_RULES
+from gate.rules.registry import ADVICE, ORDER, OTHER_CODES, RUN_RULES, SEVERITY_OF, TASK_RULES
 
 BOUNDS = {
     "minimum": "≥ {}",
@@ -77,7 +77,7 @@ def policy_reference() -> str:
         bounds = _bounds(name)
         lines.append(f"- **`{name}`** = {_toml(getattr(defaults, name))} ({bounds}). {words}\n")
     lines.append(CODES_HEAD)
-    summaries = {code: summary for code, (_, summary, _) in POLICY_CODES.items()}
+    summaries = {code: summary for code, (_, summary, _) in OTHER_CODES.items()}
     summaries |= {rule.code: rule.summary for rule in RUN_RULES} | {
         rule.code: rule.summary for rule in TASK_RULES
     }

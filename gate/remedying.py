@@ -26,7 +26,7 @@ from evals.types import Answer, Arm, Grade, Manifest, Margin, RunEnd, SandboxRep
 from gate.conclude import Concluded
 from gate.gathering import collect
 from gate.grading import trusted_sandbox
-from gate.planning import Settings, make_plan, user_turn
+from gate.planning import Settings, ask, make_plan
 from gate.policy import Policy
 from gate.types import Decision
 from gate.verdict import decide
@@ -83,8 +83,8 @@ def find_remedies(
         return ()
     records, tasks = concluded.records, tuple(concluded.tasks.values())
     model = inspect_model(settings.model)
-    texts = [user_turn(prompt) for task in tasks for prompt in task.prompts]
-    prepared = prepare(model, texts, device=settings.device, properties=settings.properties)
+    asking = ask(settings, model, tasks)
+    prepared = prepare(model, asking, device=settings.device, properties=settings.properties)
     sandbox, report = trusted_sandbox(settings.sandbox_name, tasks)
     arms = {arm.name: arm for arm in records.manifest.arms}
     found = []
@@ -96,6 +96,7 @@ def find_remedies(
             settings,
             model,
             tasks,
+            asking,
             msgspec.structs.replace(records.manifest, arms=tuple(kept)),
             prepared,
             (),

@@ -63,13 +63,22 @@ def whole_sentence(decision: Decision, tasks: Sequence[TaskVerdict], reasons: Se
     fine = _places(t for t in tasks if t.decision in ("serve", "serve_with_limits"))
     why = ", ".join(reasons[:4])
     if decision in ("serve", "serve_with_limits"):
-        within = " within the limits named" if decision == "serve_with_limits" else ""
-        return f"Serve{within}: no worse than the policy allows on {fine}."
+        return f"Serve{_within(tasks)}: no worse than the policy allows on {fine}."
     rest = f"; {fine} would pass" if fine else ""
     where = f" on {deciding}" if deciding else ""
     if decision == "do_not_serve":
         return f"Do not serve: blocked{where} ({why}){rest}."
     return f"Inconclusive: can't be judged{where} ({why}){rest}."
+
+
+def _within(tasks: Sequence[TaskVerdict]) -> str:
+    """The limits of all tasks in words, the narrowest of each name: within the limits named (csv: depth 512)."""
+    named: dict[str, tuple[int, str]] = {}
+    for task in tasks:
+        for name, value in task.limits.items():
+            named[name] = min((value, task.task), named.get(name, (value, task.task)))
+    said = ", ".join(f"{task}: {name} {value}" for name, (value, task) in named.items())
+    return f" within the limits named ({said})" if said else ""
 
 
 def what_to_do(run: RunEvidence, decision: Decision, reasons: Sequence[str], worth: bool | None) -> str:

@@ -8,6 +8,7 @@ same verdict, but for the date it bears and the waivers that end on it.
 from __future__ import annotations
 
 import datetime as dt
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from statistics import median
@@ -18,6 +19,7 @@ import msgspec
 from gate import __version__
 from gate.cases import pair_cases
 from gate.caveats import caveats
+from gate.depths import counted, depth_findings, with_limits
 from gate.evidence import Evidence, RunEvidence
 from gate.policy import Policy, Waiver
 from gate.rules.base import Basis
@@ -28,6 +30,7 @@ from gate.speeds import ratios, speed_facts, speed_ratio
 from gate.summary import summarise
 from gate.types import Decision, Finding, Severity, TaskVerdict, Verdict
 from gate.waivers import apply_waivers, waiver_findings
+from tasks.depth import base_and_depth
 
 SCHEMA = 1
 MAX_LISTED = 20
@@ -66,19 +69,24 @@ def decide(run: RunEvidence, policy: Policy, *, now: dt.datetime | None = None) 
         used |= covered
         tasks.append(_task_verdict(item, policy, found, void))
         listed += _bounded(found)
+    deep = _by_policy(depth_findings(tasks, run, policy), policy)
+    alone = counted(tasks)
+    tasks = [with_limits(v, deep) if v in alone else _of_its_depth(v) for v in tasks]
+    listed += deep
     general = [f for f in of_run if f.task is None]
-    readable = _whole(tasks, general) != "inconclusive"
+    readable = _whole(counted(tasks), general) != "inconclusive"
     general += waiver_findings(policy, used, run.manifest.tasks, now.date(), readable=readable)
-    decision = _whole(tasks, general)
-    decided = [c for t in tasks if t.requirement != "advisory" and t.decision == decision for c in t.reasons]
+    whole = counted(tasks)
+    decision = _whole(whole, general)
+    decided = [c for t in whole if t.requirement != "advisory" and t.decision == decision for c in t.reasons]
     reasons = _in_order([*_deciding(general, decision), *decided])
-    worth = _worth_it(run, policy)
+    worth = _worth_it(run, whole, policy)
     return Verdict(
         schema=SCHEMA,
         tool_version=__version__,
         created=now.isoformat(timespec="seconds"),
         decision=decision,
-        sentence=whole_sentence(decision, tasks, reasons),
+        sentence=whole_sentence(decision, whole, reasons),
         what_to_do=what_to_do(run, decision, reasons, worth),
         reasons=reasons,
         worth_it=worth,
@@ -197,6 +205,11 @@ def _task_verdict(
     )
 
 
+def _of_its_depth(verdict: TaskVerdict) -> TaskVerdict:
+    """A task at a depth is advisory by itself: what it means for the whole stands as a limit at the task."""
+    return msgspec.structs.replace(verdict, requirement="advisory")
+
+
 def _statistics(item: Evidence, policy: Policy) -> dict[str, Any]:
     """The paired score against plain and control, what it allows to say, and the speed with its interval."""
     out: dict[str, Any] = {}
@@ -220,11 +233,19 @@ def _whole(tasks: Sequence[TaskVerdict], general: Sequence[Finding]) -> Decision
     return max(decisions, key=RANK.__getitem__)
 
 
-def _worth_it(run: RunEvidence, policy: Policy) -> bool | None:
-    """True where every arm's median speed over all its prompts meets the policy's ratio; None where one isn't known."""
+def _worth_it(run: RunEvidence, whole: Sequence[TaskVerdict], policy: Policy) -> bool | None:
+    """True where every arm's median speed over all its prompts meets the policy's ratio; None where one isn't known.
+
+    Prompts deeper than their task may be served don't count.
+    """
+    most = {(t.task, t.arm): t.limits["depth"] for t in whole if "depth" in t.limits}
     worth: list[bool] = []
     for name in dict.fromkeys(item.spec.arm.name for item in run.evidence):
-        found = [r for item in run.evidence if item.spec.arm.name == name for r in ratios(item).values()]
+        found: list[float] = []
+        for item in run.evidence:
+            base, depth = base_and_depth(item.task)
+            if item.spec.arm.name == name and (depth or 0) <= most.get((base, name), math.inf):
+                found += ratios(item).values()
         if not found:
             return None
         worth.append(median(found) >= policy.thresholds.min_speed_ratio)

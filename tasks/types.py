@@ -98,3 +98,5 @@ class Task(msgspec.Struct, frozen=True):
     """Seconds of CPU time that one call of the program may take (one case in program mode)."""
     checks: str | None = None
     """File of the checks in the folder, where the judge is checks."""
+    depth: int | None = None
+    """Tokens of filler before each prompt; the name then ends with them (`csv@4096`, `tasks.depth`)."""

@@ -20,6 +20,7 @@ SYSTEM = {
 SLOW = {
     "test_ci_files.py",
     "test_cli_cache.py",
+    "test_cli_depths.py",
     "test_cli_kill.py",
     "test_cli_picture.py",
     "test_cli_remedies.py",

@@ -7,7 +7,7 @@ be undone writes the state after every token to a row of its own, and the row to
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import psutil
@@ -23,6 +23,15 @@ _HEADROOM = 64 << 20
 
 class OutOfRoom(RuntimeError):
     """The sequence needs more cache than settings or memory allow: says how much, and what to change."""
+
+
+class Mark(NamedTuple):
+    """A place in a sequence to come back to. over: cache or table → row, and what stood there, which later steps write
+    over."""
+
+    past: int
+    row: int
+    over: dict[str, tuple[int, Array]]
 
 
 class Paged:
@@ -101,6 +110,22 @@ class Paged:
         self._row = rows[count]
         self.past = before + count
 
+    def mark(self) -> Mark:
+        """The place that the sequence has reached: of its KV cache only the block that isn't full can change."""
+        rows = dict.fromkeys(self._caches, self.past // self.block) | dict.fromkeys(self._tables, self._row)
+        views = {name: (row, self._rows_of(name)) for name, row in rows.items()}
+        return Mark(
+            self.past,
+            self._row,
+            {name: (row, view[row].copy()) for name, (row, view) in views.items() if row < len(view)},
+        )
+
+    def go_back(self, mark: Mark) -> None:
+        """Be as the sequence was at the mark, bit for bit, as long as it was not reset or rewound before it since."""
+        for name, (row, content) in mark.over.items():
+            self._rows_of(name)[row] = content
+        self.past, self._row = mark.past, mark.row
+
     def rewind(self, past: int) -> None:
         """Go back to a number of tokens; for graphs without linear attention."""
         self.past = past
@@ -144,6 +169,12 @@ class Paged:
                 new[len(old) :] = 0
             self._request.set_tensor(name, tensor)
         self._held[what] = count
+
+    def _rows_of(self, name: str) -> Array:
+        """A view of a cache's blocks or a table's states, [rows, …]; a packed type (u4) shows its bytes."""
+        tensor = self._request.get_tensor(name)
+        view: Array = tensor.data.reshape(tensor.shape[0], -1)
+        return view
 
     def _rank(self, name: str) -> int:
         return int(self.ports[name].get_partial_shape().rank.get_length())

@@ -21,6 +21,7 @@ import msgspec
 
 from evals.engine.child import child_environment, essence
 from evals.engine.childside import die_with_parent
+from evals.messages import Chat, user
 from evals.model_dir import ModelDir
 
 VERSIONS = ("openvino", "openvino-genai", "openvino-tokenizers")
@@ -62,7 +63,7 @@ class _Order(msgspec.Struct, frozen=True):
     what: Literal["render", "device"]
     model: str
     graph: str
-    texts: tuple[str, ...] = ()
+    chats: tuple[Chat, ...] = ()
     device: str = ""
     properties: dict[str, str] = {}
 
@@ -87,24 +88,29 @@ def engine_versions() -> dict[str, str]:
 
 def prepare(
     model: ModelDir,
-    texts: Sequence[str],
+    chats: Sequence[str | Chat],
     *,
     device: str = "CPU",
     properties: Mapping[str, str] | None = None,
     timeout_s: float = 180.0,
 ) -> Prepared:
-    """Render texts (each one user turn, thinking off where the template has that switch) and ask the device.
+    """Render chats (a text is one user turn; thinking off where the template has that switch) and ask the device.
 
     Raises PrepareError for a directory without a chat template, a template that fails, an unknown device, property or
     value (with the engine's own message), and a child that doesn't come back within timeout_s.
     """
     graph = str(model.path / f"{model.target}.xml")
-    render = _Order(what="render", model=str(model.path), graph=graph, texts=tuple(texts))
+    render = _Order(
+        what="render",
+        model=str(model.path),
+        graph=graph,
+        chats=tuple(user(chat) if isinstance(chat, str) else chat for chat in chats),
+    )
     ask = _Order(
         what="device", model=str(model.path), graph=graph, device=device, properties=dict(properties or {})
     )
     with ThreadPoolExecutor(2) as pool:
-        rendering = pool.submit(_child, render, _Rendered, timeout_s) if texts else None
+        rendering = pool.submit(_child, render, _Rendered, timeout_s) if chats else None
         asking = pool.submit(_child, ask, _Device, timeout_s)
         facts = asking.result()
         rendered = rendering.result() if rendering else _Rendered(())
@@ -180,13 +186,13 @@ def _render(order: _Order) -> _Rendered:
             tuple(
                 str(
                     tokenizer.apply_chat_template(
-                        [{"role": "user", "content": text}],
+                        [msgspec.to_builtins(message) for message in chat.messages],
                         tokenize=False,
                         add_generation_prompt=True,
                         enable_thinking=False,
                     )
                 )
-                for text in order.texts
+                for chat in order.chats
             )
         )
     except Exception as error:  # the template is others' code

@@ -85,7 +85,19 @@ SETTINGS = (
 @click.option(
     "--variants", type=click.IntRange(0, 10_000), default=0, metavar="N", help="N more wordings a task."
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of what is drawn (wordings).")
+@click.option(
+    "--depths",
+    default="",
+    metavar="N,N",
+    help="Ask each task behind N tokens of filler too, e.g. 512,4096,16384.",
+)
+@click.option(
+    "--seed",
+    type=int,
+    default=0,
+    show_default=True,
+    help="Seed of what is drawn (wordings, filler, permutations).",
+)
 @click.option(
     "--sequential/--interleaved",
     default=None,
@@ -146,6 +158,7 @@ def command(
     from evals.arms import check_settings, parse_property, parse_scheduler
     from evals.heads import parse_head
     from gate.policy import default_policy_text, load_policy
+    from tasks.depth import parse_depths
     from tasks.folder import load_tasks
 
     ks = ks or (1,)
@@ -153,6 +166,7 @@ def command(
     properties_ = dict(parse_property(text) for text in properties)
     check_settings(ks, device, scheduler_)
     heads_ = tuple(parse_head(text) for text in heads)
+    depths = parse_depths(rest["depths"]) if rest["depths"] else ()
     every = load_tasks(task_dirs)
     chosen = load_tasks(task_dirs, task_names)
     policy_ = load_policy(policy, {task.name for task in every})
@@ -176,6 +190,7 @@ def command(
         heads=heads_,
         sandbox_name=sandbox_name,
         budget_s=rest["budget"],
+        depths=depths,
         **{name: rest[name] for name in SETTINGS},
     )
     with TerminalProgress(quiet) as progress:

@@ -113,10 +113,23 @@ POLICY_CODES: dict[str, tuple[Severity, str, str]] = {
 }
 """Codes that the policy itself gives rise to: severity, summary, advice (`gate.waivers`)."""
 
+DEPTH_CODES: dict[str, tuple[Severity, str, str]] = {
+    "depth-limit": (
+        "limit",
+        "The task holds up to a depth of context, and at the next one asked it doesn't or can't be judged.",
+        "Switch the head off beyond the context length named.",
+    ),
+}
+"""Codes that come from reading a task at several depths as one (`gate.depths`)."""
+
+OTHER_CODES = POLICY_CODES | DEPTH_CODES
+"""Codes that no rule of its own gives."""
+
 ORDER: tuple[str, ...] = (
     model_changed.RULE.code,
     *POLICY_CODES,
     *(rule.code for rule in TASK_RULES),
+    *DEPTH_CODES,
     run_incomplete.RULE.code,
     nothing_judged.RULE.code,
 )
@@ -125,11 +138,11 @@ ORDER: tuple[str, ...] = (
 SEVERITY_OF: dict[str, Severity] = {
     **{rule.code: rule.severity for rule in RUN_RULES},
     **{rule.code: rule.severity for rule in TASK_RULES},
-    **{code: severity for code, (severity, _, _) in POLICY_CODES.items()},
+    **{code: severity for code, (severity, _, _) in OTHER_CODES.items()},
 }
 
 ADVICE: dict[str, str] = {
     **{rule.code: rule.advice for rule in RUN_RULES},
     **{rule.code: rule.advice for rule in TASK_RULES},
-    **{code: advice for code, (_, _, advice) in POLICY_CODES.items()},
+    **{code: advice for code, (_, _, advice) in OTHER_CODES.items()},
 }

@@ -45,7 +45,7 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Finding]:
             "limit",
             f"decodes at {ratio:.2f} times plain's rate with prompts of up to {depth} tokens; "
             f"up to {read[good - 1][0]} tokens it is worth it ({read[good - 1][1]:.2f})",
-            limit={"prompt_tokens": read[good - 1][0]},
+            limit={"depth": read[good - 1][0]},
             by_depth=[list(pair) for pair in read],
         )
 

@@ -6,6 +6,7 @@ import re
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
@@ -178,3 +179,25 @@ def test_a_pair_that_cannot_be_replayed_leaves_the_others(
         found = list(margins)
         assert margins.problem is not None and "token ids below" in margins.problem
     assert [(m.prompt, m.token_index) for m in found] == [("1", 4)]
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("length", [70, 64])  # inside a block of the cache, and at the end of one
+def test_a_prompt_gone_back_to_gives_the_very_same_logits(
+    paged: PagedReplay, model: ModelDir, length: int
+) -> None:
+    """A prompt at depth is fed once: what steps wrote over it must be put back, or later margins would be noise."""
+    prompt = [17 + i * 7 % 300 for i in range(length)]
+    other = [19 + i * 5 % 300 for i in range(40)]
+
+    def rows() -> list[np.ndarray]:
+        first = paged.start(prompt)
+        return [first, paged.step([40, 41, 42], 1), paged.step([43], 1), paged.step([44, 45], 2)]
+
+    fresh = PagedReplay(model.path, model.target, "CPU", {}, batch=4096)
+    paged.start(other)
+    once, again = rows(), rows()
+    fresh_first = fresh.start(prompt)
+    assert np.array_equal(fresh_first, once[0])
+    for one, two in zip(once, again, strict=True):
+        assert np.array_equal(one, two)

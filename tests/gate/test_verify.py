@@ -96,6 +96,20 @@ def test_what_was_not_measured_cannot_be_told(attested: Callable[..., Any], aske
     assert "says nothing of" in answer.sentence
 
 
+@pytest.mark.parametrize(("held", "asked", "code"), [(4096, 4096, 0), (4096, 4097, 3), (None, 512, 3)])
+def test_a_depth_that_every_task_held_was_measured(
+    attested: Callable[..., Any], held: int | None, asked: int, code: int
+) -> None:
+    one = attested("serve").verdict.tasks
+    deep = [msgspec.structs.replace(t, task=f"{t.task}@{held}", requirement="advisory") for t in one if held]
+    assert (
+        ask(attested("serve", name="deep", tasks=(*one, *deep)), served=Served(depth=asked)).exit_code == code
+    )
+    if deep:  # one task of the two did not get there
+        part = attested("serve", name="part", tasks=(*one, deep[0]))
+        assert ask(part, served=Served(depth=asked)).exit_code == 3
+
+
 def test_allowing_limits_does_not_allow_a_blocked_arm(attested: Callable[..., Any]) -> None:
     run = attested("serve_with_limits", ks=(1, 3), tests={"mtp@1": "serve", "mtp@3": "do_not_serve"})
     assert ask(run, allow_limits=True, served=Served(k=1)).exit_code == 0

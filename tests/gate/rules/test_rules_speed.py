@@ -28,7 +28,7 @@ def test_faster_short_and_slower_long_is_served_up_to_a_depth(scene):
     depths(scene, {512: 3.4, 4096: 1.2, 98304: 0.32})
     verdict = scene.verdict()
     assert (verdict.decision, verdict.reasons) == ("serve_with_limits", ("slower-at-depth",))
-    assert verdict.tasks[1].limits == {"prompt_tokens": 4096}
+    assert verdict.tasks[1].limits == {"depth": 4096}
     assert "within the limits named" in verdict.sentence
 
 
@@ -39,7 +39,7 @@ def test_slower_everywhere_is_no_limit(scene):
 
 def test_depths_that_recover_are_still_limited_to_the_first_loss(scene):
     depths(scene, {500: 1.5, 5000: 0.8, 50000: 1.1})
-    assert scene.verdict().tasks[1].limits == {"prompt_tokens": 500}
+    assert scene.verdict().tasks[1].limits == {"depth": 500}
 
 
 def test_prompts_of_about_one_length_say_nothing_of_depth(scene):
