@@ -8,10 +8,18 @@ from evals.types import Arm
 
 
 def base_of(arms: Iterable[Arm], arm: Arm) -> Arm | None:
-    """The plain arm that `arm` is held against, or None where the run has none. A plain arm is its own base."""
+    """The plain arm with as many requests in flight, or None where the run has none. A plain arm is its own base."""
     if arm.method == "plain":
         return arm
-    return next((other for other in arms if other.method == "plain"), None)
+    alike = (o for o in arms if o.method == "plain" and o.concurrency == arm.concurrency)
+    return next(alike, None)
+
+
+def alone(arms: Iterable[Arm], plain: Arm) -> Arm | None:
+    """The plain arm that decodes the same prompts one at a time, or None where the run has none, or `plain` is it."""
+    if plain.concurrency == 1:
+        return None
+    return next((o for o in arms if o.method == "plain" and o.concurrency == 1), None)
 
 
 def bases(arms: Iterable[Arm]) -> dict[str, str]:

@@ -108,8 +108,8 @@ class Cache:
         )
 
     def keep_answer(self, key: AnswerKey, answer: Answer) -> None:
-        """Keep an answer; one that failed, or a probe, is not kept."""
-        if answer.failure is None and answer.probe is None:
+        """Keep an answer; one that failed, a probe, or one of several in flight (they bear on it) is not kept."""
+        if answer.failure is None and answer.probe is None and answer.batch is None:
             self._put("answers", key, answer)
 
     def grade(self, key: GradeKey) -> tuple[CaseGrade, ...] | None:

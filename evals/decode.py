@@ -1,23 +1,25 @@
-"""Decoding a plan: every prompt by every arm, interleaved prompt by prompt, answers handed on as they come.
+"""Decoding a plan: every prompt by every arm, interleaved round by round, answers handed on as they come.
 
-Interleaving makes speeds comparable (drift of the machine hits all arms alike). One engine decodes at a time; all are
-loaded side by side where memory allows. An engine that crashes is started again a few times; each answer that it owes
-is recorded as a failure, so nothing planned is missing in silence.
+A round is one prompt, or the whole batch that an arm has in flight at once; a batch is decoded whole or not at all.
+Interleaving makes speeds comparable (drift of the machine hits all arms alike). One engine decodes at a time; all that
+have as many requests in flight are loaded side by side where memory allows. An engine that crashes is started again a
+few times; each answer that it owes is recorded as a failure, so nothing planned is missing in silence.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterator, Sequence
+from itertools import groupby
 from typing import Literal, Self
 
 import msgspec
 
 from evals.engine.process import WORKERS, EngineProcess, OutOfTime, Patience
-from evals.engine.protocol import Done
-from evals.plan import Asked, Key, Plan, Turn, one_at_a_time, turns
-from evals.probes import probe_turns
-from evals.types import Answer, Failure, Finish
+from evals.engine.protocol import Ask, Done
+from evals.plan import Asked, Key, Plan, Round, Turn, levels, one_at_a_time, rounds
+from evals.probes import probe_rounds
+from evals.types import Answer, Arm, Failure, Finish
 
 __all__ = ["Asked", "Decoding", "Plan"]
 
@@ -28,7 +30,8 @@ MAX_RESTARTS = 2
 class Decoding:
     """Iterate over it once, as a context manager: leaving it ends the engines, whatever happened.
 
-    done: keys of answers that exist already. budget_s: seconds of wall time after which it stops (`stopped` says so);
+    done: keys of answers that exist already; a batch of which some are missing is decoded whole, and the missing ones
+    are given. budget_s: seconds of wall time after which it stops (`stopped` says so);
     an answer that would overrun is given up, not recorded. sequential: one arm after another, one engine in memory at
     a time; None decides by device (off the CPU always) and by free memory. command: of every engine's process, where it
     isn't the one of its arm's engine.
@@ -46,11 +49,9 @@ class Decoding:
     ) -> None:
         self._plan = plan
         self.sequential = one_at_a_time(plan) if sequential is None else sequential
-        planned = turns(plan, self.sequential) + probe_turns(plan)
-        if self.sequential:
-            order = [arm.name for arm in plan.arms]
-            planned.sort(key=lambda turn: order.index(turn.arm.name))
-        self._turns = [turn for turn in planned if turn.key not in done]
+        self._done = done
+        self._rounds = [r for arms in levels(plan) for r in self._level(arms) if self._owed(r)]
+        self._begun = 0
         self._budget_s = budget_s
         self._seats = {
             arm.name: _Seat(
@@ -58,7 +59,7 @@ class Decoding:
             )
             for arm in plan.arms
         }
-        self.planned = len(self._turns)
+        self.planned = sum(len(self._owed(r)) for r in self._rounds)
         self.done_count = 0
         self.load_s = 0.0
         self.decode_s = 0.0
@@ -72,7 +73,7 @@ class Decoding:
     @property
     def remaining_s(self) -> float | None:
         """Estimated seconds of decoding left; None until the first answer."""
-        estimates = [self._estimate(turn) for turn in self._turns[self.done_count :]]
+        estimates = [self._estimate(r) for r in self._rounds[self._begun :]]
         known = [e for e in estimates if e is not None]
         return sum(known) if len(known) == len(estimates) else None
 
@@ -90,51 +91,75 @@ class Decoding:
     def __iter__(self) -> Iterator[Answer]:
         deadline = None if self._budget_s is None else time.monotonic() + self._budget_s
         try:
-            if not self.sequential:
-                first = {turn.arm.name: turn.session for turn in reversed(self._turns)}
-                for name, session in first.items():
-                    self._seats[name].session = session
-                self._load([self._seats[name] for name in first], deadline)
-            previous: _Seat | None = None
-            for turn in self._turns:
-                seat = self._seats[turn.arm.name]
-                if self.sequential and previous is not None and previous is not seat:
-                    previous.engine.kill()
-                previous = seat
-                seat.enter(turn.session)
-                if deadline is not None and time.monotonic() + (self._estimate(turn) or 0.0) > deadline:
-                    raise OutOfTime
-                answer = self._answer(seat, turn, deadline)
-                self.done_count += 1
-                yield answer
+            for _, level in groupby(self._rounds, key=lambda r: r[0].arm.concurrency):
+                yield from self._decode(list(level), deadline)
+                self.close()
         except OutOfTime:
             self.stopped = "budget"
         finally:
             self.close()
 
-    def _answer(self, seat: _Seat, turn: Turn, deadline: float | None) -> Answer:
+    def _level(self, arms: Sequence[Arm]) -> list[Round]:
+        """The rounds of arms of one level, probes last; one arm's after the other's where engines take turns."""
+        level = msgspec.structs.replace(self._plan, arms=tuple(arms))
+        planned = rounds(level, self.sequential) + probe_rounds(level, arms)
+        if self.sequential:
+            order = [arm.name for arm in arms]
+            planned.sort(key=lambda r: order.index(r[0].arm.name))
+        return planned
+
+    def _owed(self, round_: Round) -> Round:
+        """The turns of a round whose answers aren't there yet."""
+        return tuple(turn for turn in round_ if turn.key not in self._done)
+
+    def _decode(self, level: list[Round], deadline: float | None) -> Iterator[Answer]:
+        if not self.sequential:
+            first = {r[0].arm.name: r[0].session for r in reversed(level)}
+            for name, session in first.items():
+                self._seats[name].enter(session)
+            self._load([self._seats[name] for name in first], deadline)
+        previous: _Seat | None = None
+        for round_ in level:
+            seat = self._seats[round_[0].arm.name]
+            if self.sequential and previous is not None and previous is not seat:
+                previous.engine.kill()
+            previous = seat
+            seat.enter(round_[0].session)
+            if deadline is not None and time.monotonic() + (self._estimate(round_) or 0.0) > deadline:
+                raise OutOfTime
+            answers = self._answers(seat, round_, deadline)
+            self._begun += 1
+            owed = {turn.key for turn in self._owed(round_)}
+            for answer in answers:
+                if answer.key in owed:
+                    self.done_count += 1
+                    yield answer
+
+    def _answers(self, seat: _Seat, round_: Round, deadline: float | None) -> list[Answer]:
         if not seat.built and seat.failure is None:
             self._load([seat], deadline)
         if seat.failure is not None:
             failure = seat.failure
             seat.allow_restart()
-            return _failed(turn, seat.order, failure)
+            return [_failed(turn, seat.order, failure) for turn in round_]
         began = time.monotonic()
         try:
-            reply = seat.engine.ask(
-                turn.asked.text, turn.asked.max_new_tokens, deadline=deadline, image=turn.asked.image
-            )
+            replies = _ask(seat.engine, round_, deadline)
         finally:
             spent = time.monotonic() - began
             self.decode_s += spent
-        order, seat.order = seat.order, seat.order + 1
-        if isinstance(reply, Done):
-            seat.spent.setdefault(turn.asked.task, []).append(spent)
-            return _answered(turn, order, reply, self._plan.stop_ids)
-        if not seat.engine.alive:
-            seat.built, seat.failure = False, reply
+        order, seat.order = seat.order, seat.order + len(round_)
+        if all(isinstance(reply, Done) for reply in replies):
+            seat.spent.setdefault(_kind(round_), []).append(spent)
+        elif not seat.engine.alive:
+            seat.built, seat.failure = False, next(r for r in replies if isinstance(r, Failure))
             seat.allow_restart()
-        return _failed(turn, order, reply)
+        return [
+            _answered(turn, order + slot, reply, self._plan.stop_ids)
+            if isinstance(reply, Done)
+            else _failed(turn, order + slot, reply)
+            for slot, (turn, reply) in enumerate(zip(round_, replies, strict=True))
+        ]
 
     def _load(self, seats: Sequence[_Seat], deadline: float | None) -> None:
         """Load engines side by side; the time until the last is there counts once."""
@@ -151,11 +176,11 @@ class Decoding:
         finally:
             self.load_s += time.monotonic() - began
 
-    def _estimate(self, turn: Turn) -> float | None:
-        """Seconds for one answer: the mean of its arm on its task, or of its arm, or of all answers so far."""
-        spent = self._seats[turn.arm.name].spent
+    def _estimate(self, round_: Round) -> float | None:
+        """Seconds for one round: the mean of its arm on its task, or of its arm, or of all rounds so far."""
+        spent = self._seats[round_[0].arm.name].spent
         seen = (
-            spent.get(turn.asked.task)
+            spent.get(_kind(round_))
             or [s for times in spent.values() for s in times]
             or [s for seat in self._seats.values() for times in seat.spent.values() for s in times]
         )
@@ -191,6 +216,23 @@ class _Seat:
                 f"not asked: after {self.restarts} restarts the engine failed again: {self.failure.message}"
             )
             self.failure = msgspec.structs.replace(self.failure, message=message)
+
+
+def _ask(engine: EngineProcess, round_: Round, deadline: float | None) -> Sequence[Done | Failure]:
+    """Ask for a round, in its order: one prompt, or all at once."""
+    if round_[0].batch is None:
+        asked = round_[0].asked
+        return (engine.ask(asked.text, asked.max_new_tokens, deadline=deadline, image=asked.image),)
+    asks = [
+        Ask(text=asked.text, max_new_tokens=asked.max_new_tokens, image=asked.image)
+        for asked in (turn.asked for turn in round_)
+    ]
+    return engine.ask_all(asks, deadline=deadline)
+
+
+def _kind(round_: Round) -> str:
+    """What rounds are alike in how long they take: the prompts of a task, and batches."""
+    return round_[0].asked.task if round_[0].batch is None else ""
 
 
 def _answered(turn: Turn, order: int, done: Done, stop_ids: frozenset[int]) -> Answer:
@@ -231,4 +273,5 @@ def _bare(turn: Turn, order: int) -> Answer:
         order=order,
         session=turn.session,
         probe=turn.probe,
+        batch=turn.batch,
     )

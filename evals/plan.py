@@ -1,15 +1,16 @@
-"""What a run decodes, and in which order: prompt by prompt, arms in turn."""
+"""What a run decodes, and in which order: prompt by prompt (or batch by batch), arms in turn."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 import psutil
 
+from evals.batches import Batch, batches
 from evals.engine.protocol import Build
 from evals.messages import Message
 from evals.types import Arm
@@ -75,35 +76,79 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class Turn(msgspec.Struct, frozen=True):
-    """One answer to get. session: which process of its arm gives it; probe: why it is asked again."""
+    """One answer to get. session: which process of its arm gives it; probe: why it is asked again, or "fill" where it
+    only keeps as many requests in flight as the arm has; batch: which of its arm's batches it is in."""
 
     arm: Arm
     asked: Asked
     repeat: int = 0
     session: int = 0
-    probe: Literal["state", "start"] | None = None
+    probe: Literal["state", "start", "fill"] | None = None
+    batch: int | None = None
 
     @property
     def key(self) -> Key:
         return (self.arm.name, self.asked.task, self.asked.prompt, self.repeat, self.session, self.probe)
 
 
-def turns(plan: Plan, sequential: bool) -> list[Turn]:
-    """Prompt by prompt, repeat by repeat, arms in turn; which arm begins rotates, so that none is always first."""
+Round = tuple[Turn, ...]
+"""Turns that are asked at once: one, or a whole batch in the order of its slots."""
+
+
+def levels(plan: Plan) -> tuple[tuple[Arm, ...], ...]:
+    """The arms by their number of requests in flight: only arms of one level are compared, and decoded in turn."""
+    numbers = dict.fromkeys(arm.concurrency for arm in plan.arms)
+    return tuple(tuple(arm for arm in plan.arms if arm.concurrency == n) for n in numbers)
+
+
+def units(plan: Plan, arms: Sequence[Arm]) -> tuple[Batch, ...]:
+    """What arms of one level are asked at once, in order: the plan's prompts one by one, or in batches."""
+    arm = arms[0]
+    if arm.concurrency == 1:
+        return tuple(Batch((place,), 0) for place in range(len(plan.asked)))
+    return batches(plan.asked, arm.concurrency, arm.batch_seed or 0)
+
+
+def round_of(
+    plan: Plan,
+    arm: Arm,
+    unit: Batch,
+    index: int,
+    *,
+    repeat: int = 0,
+    session: int = 0,
+    probe: Literal["state", "start"] | None = None,
+) -> Round:
+    """One of the arm's units, number `index`, as turns."""
+    batch = None if arm.concurrency == 1 else index
+    filled = len(unit.places) - unit.fill
+    return tuple(
+        Turn(arm, plan.asked[place], repeat, session, probe if slot < filled else "fill", batch)
+        for slot, place in enumerate(unit.places)
+    )
+
+
+def rounds(plan: Plan, sequential: bool) -> list[Round]:
+    """Level by level; in it unit by unit, repeat by repeat, arms in turn. Which arm begins rotates, so that none is
+    always first."""
+    return [found for arms in levels(plan) for found in _level(plan, arms, sequential)]
+
+
+def _level(plan: Plan, arms: Sequence[Arm], sequential: bool) -> Iterator[Round]:
+    repeats = {arm.name: plan.repeats.get(arm.name, 1) for arm in arms}
+    numbered = list(enumerate(units(plan, arms)))
     if sequential:
-        return [
-            Turn(arm, asked, repeat)
-            for arm in plan.arms
-            for asked in plan.asked
-            for repeat in range(plan.repeats.get(arm.name, 1))
-        ]
-    planned: list[Turn] = []
-    for index, asked in enumerate(plan.asked):
-        for repeat in range(max((plan.repeats.get(arm.name, 1) for arm in plan.arms), default=0)):
-            first = (index + repeat) % len(plan.arms)
-            in_turn = (*plan.arms[first:], *plan.arms[:first])
-            planned += [Turn(arm, asked, repeat) for arm in in_turn if repeat < plan.repeats.get(arm.name, 1)]
-    return planned
+        for arm in arms:
+            for index, unit in numbered:
+                for repeat in range(repeats[arm.name]):
+                    yield round_of(plan, arm, unit, index, repeat=repeat)
+        return
+    for index, unit in numbered:
+        for repeat in range(max(repeats.values())):
+            first = (index + repeat) % len(arms)
+            for arm in (*arms[first:], *arms[:first]):
+                if repeat < repeats[arm.name]:
+                    yield round_of(plan, arm, unit, index, repeat=repeat)
 
 
 def one_at_a_time(plan: Plan) -> bool:
@@ -112,4 +157,4 @@ def one_at_a_time(plan: Plan) -> bool:
         return True
     weights = sum(file.stat().st_size for file in plan.model.glob("*.bin"))
     available: int = psutil.virtual_memory().available
-    return weights * _RESIDENT * len(plan.arms) > available
+    return weights * _RESIDENT * max(map(len, levels(plan)), default=0) > available

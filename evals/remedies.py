@@ -13,6 +13,7 @@ import msgspec
 
 from evals.arms import MAX_K, ArmError, parse_property
 from evals.bases import base_of
+from evals.batches import load_suffix
 from evals.decode import Decoding
 from evals.plan import Plan
 from evals.types import Answer, Arm
@@ -137,7 +138,7 @@ def _changed(
         and all(now.get(p) == v for p, v in remedy.properties.items())
     ):
         return None
-    label = f"{arm.method}@{k}" + (f":{name}" if name else "")
+    label = f"{arm.method}@{k}" + (f":{name}" if name else "") + load_suffix(arm.concurrency)
     other = msgspec.structs.replace(
         arm, name=label, k=k, properties=properties, head=name, head_digest=digest
     )

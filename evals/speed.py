@@ -13,6 +13,7 @@ from statistics import median
 
 import msgspec
 
+from evals.together import BatchRates, Place, place_of
 from evals.types import Answer
 
 FEWEST = 5
@@ -74,12 +75,21 @@ def paired_speed(
 
 
 def _rates(answers: Iterable[Answer]) -> dict[str, float]:
-    """Median rate over each prompt's repeats, by "task/prompt"; prompts where it is unknown are left out."""
+    """Median rate over the repeats of each prompt ("task/prompt") or, where several were in flight, of each batch
+    ("batch N"); where it is unknown they are left out."""
     found: dict[str, list[float]] = defaultdict(list)
+    batches, places = BatchRates(), dict[Place, None]()
     for answer in answers:
+        batches.add(answer)
         rate = None if answer.probe else decode_rate(answer)
-        if rate is not None:
+        if answer.batch is not None:
+            places[place_of(answer)] = None
+        elif rate is not None:
             found[f"{answer.task}/{answer.prompt}"].append(rate)
+    for place in places:
+        together = batches.rate(place)
+        if together is not None:
+            found[f"batch {place[3]}"].append(together)
     return {prompt: median(values) for prompt, values in found.items()}
 
 

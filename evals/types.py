@@ -63,6 +63,10 @@ class Arm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     scheduler: dict[str, int | bool] = {}
     versions: dict[str, str] = {}
     control_seed: int | None = None
+    concurrency: int = 1
+    """Requests in flight at once."""
+    batch_seed: int | None = None
+    """Draws which prompts are in flight together (`evals.batches`); None where each is alone."""
 
     def described(self) -> dict[str, Any]:
         """The arm as it is hashed and attested: without fields that versions have added and this arm doesn't use."""
@@ -98,7 +102,9 @@ class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     the stream would join them, or None. steps: tokens delivered per step (sums to len(ids)).
     accepted, drafted: the runtime's own counters for this answer, None where it has none (0/0 stays 0, 0).
     ttft_s: seconds from the request to the first token. decode_s: seconds from the first token to the last.
-    order: position in its arm's session, from 0. probe: why it was asked again ("state", "start"), else None.
+    order: position in its arm's session, from 0. probe: why it was asked again ("state", "start"), or that it only kept
+    as many requests in flight as the arm has ("fill"), else None. batch: which of its arm's batches it was decoded in,
+    from 0; None where it was alone.
     """
 
     arm: str
@@ -121,7 +127,8 @@ class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     decode_s: float | None = None
     order: int = 0
     session: int = 0
-    probe: Literal["state", "start"] | None = None
+    probe: Literal["state", "start", "fill"] | None = None
+    batch: int | None = None
     failure: Failure | None = None
     cached: bool = False
     """Taken from an earlier run's answers (`--cache`); it has no times then."""

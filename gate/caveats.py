@@ -29,6 +29,12 @@ def caveats(run: RunEvidence, policy: Policy, findings: Sequence[Finding]) -> tu
         "The verdict holds for this target and head, these K, this device and these precisions and runtime versions, "
         "for greedy decoding."
     )
+    loads = sorted({item.spec.arm.concurrency for item in items})
+    if loads != [1]:
+        out.append(
+            f"It was judged with {' and '.join(map(str, loads))} requests in flight; acceptance of one among several "
+            "is read off its steps where the runtime counts no drafts for it, and speed is that of the whole batch."
+        )
     if not any(item.controls for item in items):
         out.append(
             "No control arm was decoded, so what the verify width changes can't be told from what the head changes."

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from evals.bases import bases
+from evals.batches import require_prompts
 from evals.cache import AnswerKey, Cache
 from evals.control import control_head
 from evals.decode import Decoding, Plan
@@ -52,6 +53,7 @@ def run_check(
     """
     started = time.monotonic()
     tasks = planned_tasks(tasks, settings)
+    require_prompts(settings.concurrency, sum(len(task.prompts) for task in tasks))
     model = inspect_model(settings.model)
     require_decodable(model)
     require_pairing(model)

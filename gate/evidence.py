@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from evals.crossed import Crossed
 from evals.statistics import Judgement, PairedScore
 from evals.types import (
     Arm,
@@ -40,7 +41,9 @@ class AnswerFacts(msgspec.Struct, frozen=True):
     one_token: eight tokens or more, all the same (NaN logits look so). loops: its tail goes round until the budget
     ended it. repeated: share of repeated 4-grams. fingerprint: digest of ids and text. step_tokens: sum of the step
     sizes. multi_token_steps: steps that delivered more than one token. step_s: seconds per step after the first.
-    drafts: acceptance in pieces, empty where the runtime has no counters. rate: tokens per second after the first step.
+    drafts: acceptance in pieces, empty where it isn't known. accepted, drafted: the runtime's counters, or read off the
+    steps where it has none for one among several. rate: tokens per second after the first step, of the whole batch
+    where several were in flight. batch: which one, None where it was alone.
     """
 
     arm: str
@@ -68,6 +71,7 @@ class AnswerFacts(msgspec.Struct, frozen=True):
     rate: float | None
     ttft_s: float | None
     failure: Failure | None
+    batch: int | None = None
 
 
 class ArmEvidence(msgspec.Struct, frozen=True):
@@ -75,7 +79,9 @@ class ArmEvidence(msgspec.Struct, frozen=True):
 
     answers: all but probes, in the order of decoding. comparisons: against plain's first answer (for plain: against
     itself, which gives its own structure). repeats: the arm's first answer against its own later ones. probes and
-    probe_repeats: the same for answers asked again to find leaks and bad starts.
+    probe_repeats: the same for answers asked again to find leaks and bad starts. crossed: answers that are another
+    prompt's of the same batch. beside_alone: of a plain arm with several requests in flight, its first answers against
+    plain's alone, where that was decoded too.
     """
 
     arm: Arm
@@ -86,6 +92,8 @@ class ArmEvidence(msgspec.Struct, frozen=True):
     probes: tuple[AnswerFacts, ...]
     probe_repeats: tuple[tuple[AnswerFacts, Comparison], ...]
     grades: dict[str, Grade]
+    crossed: tuple[tuple[AnswerFacts, Crossed], ...] = ()
+    beside_alone: tuple[Comparison, ...] = ()
 
     def first(self) -> tuple[AnswerFacts, ...]:
         """The answers of the first repeat, in the order of decoding."""

@@ -13,7 +13,8 @@ from typing import Protocol
 
 import msgspec
 
-from evals.bases import bases
+from evals.bases import alone, bases
+from evals.crossed import Crossed
 from evals.loops import find_loop, repeated_ngram_share
 from evals.speed import decode_rate
 from evals.types import (
@@ -26,6 +27,7 @@ from evals.types import (
     RunEnd,
     SandboxReport,
 )
+from gate.batched import Batches
 from gate.evidence import SPECULATIVE, AnswerFacts, ArmEvidence, Drafts, Evidence, RunEvidence
 from tasks.types import Task
 
@@ -72,7 +74,7 @@ def collect(records: Records, tasks: Mapping[str, Task], compare: Compare) -> Ru
                 f"expected the task {name!r} of the run's manifest, found only: {', '.join(sorted(tasks))}. "
                 "Give its folder with --tasks."
             )
-    gathered = _gather(records, base_of, compare)
+    gathered = _gather(records, base_of, tasks, compare)
     for grade in records.grades():
         if grade.repeat == 0:
             gathered[grade.arm, grade.task].grades.setdefault(grade.prompt, grade)
@@ -124,6 +126,8 @@ class _Gathering:
         self.probes: list[AnswerFacts] = []
         self.probe_repeats: list[tuple[AnswerFacts, Comparison]] = []
         self.grades: dict[str, Grade] = {}
+        self.crossed: list[tuple[AnswerFacts, Crossed]] = []
+        self.beside_alone: list[Comparison] = []
 
     def freeze(self, arm: Arm, repeats_planned: int) -> ArmEvidence:
         return ArmEvidence(
@@ -135,31 +139,44 @@ class _Gathering:
             probes=tuple(self.probes),
             probe_repeats=tuple(self.probe_repeats),
             grades=self.grades,
+            crossed=tuple(self.crossed),
+            beside_alone=tuple(self.beside_alone),
         )
 
 
 def _gather(
-    records: Records, base_of: Mapping[str, str], compare: Compare
+    records: Records, base_of: Mapping[str, str], tasks: Mapping[str, Task], compare: Compare
 ) -> defaultdict[tuple[str, str], _Gathering]:
-    again = {(a.arm, a.task, a.prompt) for a in records.answers() if a.repeat > 0 or a.probe is not None}
+    arms = {arm.name: arm for arm in records.manifest.arms}
+    exact = {name: task.kind == "exact" for name, task in tasks.items()}
     held = frozenset(base_of.values())
+    alone_of = {name: found.name for name in held if (found := alone(arms.values(), arms[name]))}
+    again: set[tuple[str, str, str]] = set()
+    batches = Batches(arms.values())
+    for answer in records.answers():
+        batches.add(answer)
+        if answer.repeat > 0 or answer.probe is not None:
+            again.add((answer.arm, answer.task, answer.prompt))
     firsts: dict[tuple[str, str, str], Answer] = {}
     for answer in records.answers():
         place = (answer.arm, answer.task, answer.prompt)
         if answer.repeat == 0 and answer.probe is None and (answer.arm in held or place in again):
             firsts.setdefault(place, answer)
-    k_of = {arm.name: arm.k for arm in records.manifest.arms}
     gathered: defaultdict[tuple[str, str], _Gathering] = defaultdict(_Gathering)
     for answer in records.answers():
         into = gathered[answer.arm, answer.task]
         if answer.probe is None and (answer.prompt, answer.repeat) in into.answers:
             continue  # the same answer recorded twice: the first one counts
-        facts = facts_of(answer, k_of.get(answer.arm, 0))
+        arm = arms.get(answer.arm)
+        facts = facts_of(batches.counted(answer), arm.k if arm else 0)
+        if answer.batch is not None:
+            facts = msgspec.structs.replace(facts, rate=batches.rate(answer))
         own = firsts.get((answer.arm, answer.task, answer.prompt))
-        base = firsts.get((base_of.get(answer.arm, ""), answer.task, answer.prompt))
+        base_name = base_of.get(answer.arm, "")
+        base = firsts.get((base_name, answer.task, answer.prompt))
         if answer.probe is not None:
             into.probes.append(facts)
-            if own and not own.failure and not answer.failure:
+            if own and not own.failure and not answer.failure and answer.probe != "fill":
                 into.probe_repeats.append((facts, compare(own, answer)))
             continue
         into.answers[answer.prompt, answer.repeat] = facts
@@ -169,6 +186,14 @@ def _gather(
             into.comparisons[answer.prompt] = compare(base, answer)
         elif answer.repeat > 0 and own and not own.failure:
             into.repeats.append(compare(own, answer))
+        by_itself = alone_of.get(answer.arm)
+        due = by_itself or base_name
+        mixed = batches.crossed(answer, lambda task, prompt, due=due: firsts.get((due, task, prompt)), exact)  # type: ignore[misc]
+        if mixed is not None:
+            into.crossed.append((facts, mixed))
+        single = firsts.get((by_itself or "", answer.task, answer.prompt))
+        if answer.repeat == 0 and single and not single.failure:
+            into.beside_alone.append(compare(single, answer))
     return gathered
 
 
@@ -203,6 +228,7 @@ def facts_of(answer: Answer, k: int) -> AnswerFacts:
         rate=None if answer.failure else decode_rate(answer),
         ttft_s=answer.ttft_s,
         failure=answer.failure,
+        batch=answer.batch,
     )
 
 

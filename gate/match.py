@@ -58,6 +58,7 @@ def match_served(claims: Claims, heads: frozenset[str], served: Served | None) -
     arms = [a for a in claims.servable if a.head_digest is None or a.head_digest in heads]
     if not arms:
         return Match((), (), unknown=("no arm of the run has this head",))
+    arms = [a for a in arms if a.concurrency == served.concurrency] or arms
     compared = {arm.name: _compare(arm, claims.in_force, served) for arm in arms}
     agreeing = [a for a in arms if all(c.ok for c in compared[a.name])]
     if not agreeing:
@@ -69,7 +70,7 @@ def match_served(claims: Claims, heads: frozenset[str], served: Served | None) -
     limits, over, unchecked = _limits(tests, served)
     unknown = [f"nothing was decided for {name}" for name in sorted(names - tested)]
     unknown += [f"{t.name} is inconclusive" for t in tests if t.decision == "inconclusive"]
-    unknown += _unmeasured(tests, served, claims.tests)
+    unknown += _unmeasured(tests, agreeing, served, claims.tests)
     return Match(
         arms=tuple(agreeing),
         checks=(*compared[agreeing[0].name], *over),
@@ -142,12 +143,12 @@ def _limits(tests: list[Test], served: Served) -> tuple[tuple[str, ...], list[Ch
     return tuple(words), checks, notes
 
 
-def _unmeasured(tests: list[Test], served: Served, every: Iterable[Test]) -> list[str]:
-    """A depth or a concurrency that is asked about, and that no limit of the run and no task at a depth speaks of."""
+def _unmeasured(tests: list[Test], arms: list[Arm], served: Served, every: Iterable[Test]) -> list[str]:
+    """A depth or a concurrency that is asked about, and that no limit, no task at a depth and no arm speaks of."""
     held = {f"{base} {t.arm}" for t in every for base in [_held_at(t, served.depth)] if base is not None}
     asked = {
         "depth": None if tests and all(t.name in held for t in tests) else served.depth,
-        "concurrency": served.concurrency,
+        "concurrency": None if {a.concurrency for a in arms} == {served.concurrency} else served.concurrency,
     }
     return [
         f"the statement says nothing of {name} {value}"

@@ -12,6 +12,7 @@ import msgspec
 import gate
 from evals.arms import DEFAULT_SCHEDULER, build_arms, control_paths
 from evals.asking import asked, chats
+from evals.batches import under_load
 from evals.context import require_context
 from evals.control import ControlHead
 from evals.decode import Plan
@@ -57,6 +58,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     fresh_starts: int = 0
     cache: Path | None = None
     depths: tuple[int, ...] = ()
+    concurrency: tuple[int, ...] = (1,)
 
 
 def planned_tasks(tasks: tuple[Task, ...], settings: Settings) -> tuple[Task, ...]:
@@ -104,7 +106,7 @@ def make_manifest(
     controls: Sequence[ControlHead],
     heads: Sequence[BorrowedHead],
 ) -> Manifest:
-    arms = build_arms(
+    single = build_arms(
         digests,
         ks=settings.ks,
         device=settings.device,
@@ -114,6 +116,7 @@ def make_manifest(
         controls=controls,
         heads={head.name: head.digest for head in heads} or None,
     )
+    arms = under_load(single, settings.concurrency, settings.seed)
     return Manifest(
         schema=SCHEMA,
         tool_version=gate.__version__,

@@ -105,6 +105,12 @@ def find_remedies(
         for verdict in blocked:
             prompts = {(verdict.task, p) for p in records.manifest.prompts[verdict.task]}
             tried: list[Tried] = []
+            if arms[verdict.arm].concurrency > len(prompts):
+                say(
+                    f"remedy for {verdict.task} {verdict.arm}: none is tried: {arms[verdict.arm].concurrency} requests "
+                    f"in flight need as many prompts of the task, and it has {len(prompts)} (--variants makes more)"
+                )
+                continue
             trials = try_remedies(
                 plan, arms[verdict.arm], prompts, remedies, in_force=prepared.in_force, heads=others
             )

@@ -9,7 +9,7 @@ import msgspec
 
 import gate
 from evals.cache import AnswerKey, Cache, GradeKey, sandbox_identity
-from evals.plan import Plan, turns
+from evals.plan import Plan, rounds
 from evals.types import Answer, CaseGrade, Manifest, SandboxReport
 from gate.planning import Settings
 from sandbox.interpreters import identity
@@ -54,9 +54,9 @@ def answers_known(
 
     Their times are left out: they weren't measured beside the other arms of this run, so they say nothing of worth.
     """
-    for turn in turns(plan, sequential=False):
+    for turn in (turn for round_ in rounds(plan, sequential=False) for turn in round_):
         arm, task, prompt, repeat, session, probe = turn.key
-        if probe is not None or turn.key in done:
+        if probe is not None or turn.batch is not None or turn.key in done:
             continue
         like = Answer(
             arm=arm,

@@ -86,7 +86,11 @@ def what_to_do(run: RunEvidence, decision: Decision, reasons: Sequence[str], wor
     if decision in ("do_not_serve", "inconclusive"):
         return ADVICE[reasons[0]]
     ks = " or ".join(str(k) for k in dict.fromkeys(item.spec.arm.k for item in run.evidence))
-    text = f"Serve it with K = {ks} and the settings of this run; for others the gate must be run again."
+    loads = list(dict.fromkeys(item.spec.arm.concurrency for item in run.evidence))
+    load = "" if loads == [1] else f", {' or '.join(map(str, loads))} requests in flight"
+    text = (
+        f"Serve it with K = {ks}{load} and the settings of this run; for others the gate must be run again."
+    )
     if decision == "serve_with_limits":
         text += f" {ADVICE[reasons[0]]}"
     if worth is False:

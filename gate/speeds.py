@@ -1,4 +1,4 @@
-"""Decode throughput of the arm by plain's, paired by prompt."""
+"""Decode throughput of the arm by plain's, paired by prompt, or by batch where several requests are in flight."""
 
 from __future__ import annotations
 
@@ -26,9 +26,19 @@ def ratios(evidence: Evidence) -> dict[str, float]:
     return {p: arm[p] / plain[p] for p in evidence.prompts if p in arm and plain.get(p, 0) > 0}
 
 
+def samples(evidence: Evidence) -> dict[str, float]:
+    """The ratios that are samples of their own, by what they are of: prompts, or batches. Prompts that were in flight
+    together have the ratio of their batch, which counts once."""
+    batch_of = {a.prompt: a.batch for a in evidence.spec.first()}
+    return {
+        f"{evidence.task}/{p}" if batch_of.get(p) is None else f"batch {batch_of[p]}": ratio
+        for p, ratio in ratios(evidence).items()
+    }
+
+
 def speed_ratio(evidence: Evidence) -> float | None:
-    """Median over prompts of the ratio, None where no prompt has both."""
-    found = ratios(evidence)
+    """Median of the ratios, None where none was measured."""
+    found = samples(evidence)
     return median(found.values()) if found else None
 
 
@@ -41,8 +51,9 @@ def step_cost(evidence: Evidence) -> float | None:
 
 
 def speed_facts(evidence: Evidence, confidence: float) -> dict[str, Any]:
-    """Ratio, its interval, prompts and step cost, for the verdict's statistics; empty where nothing was measured."""
-    found = ratios(evidence)
+    """Ratio, its interval, prompts (or batches) and step cost, for the verdict's statistics; empty where nothing was
+    measured."""
+    found = samples(evidence)
     if not found:
         return {}
     bounds = median_interval(list(found.values()), confidence)

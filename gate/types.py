@@ -38,7 +38,8 @@ class Score(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class ArmSummary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What one arm did on one task. tokens_per_s: median over its answers of decoded tokens per second after the
-    first; acceptance = accepted / drafted, None where nothing was drafted or it isn't known."""
+    first, of the whole batch where several requests are in flight; acceptance = accepted / drafted, None where nothing
+    was drafted or it isn't known."""
 
     arm: str
     answers: int
@@ -72,7 +73,7 @@ class TaskVerdict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     gained: tuple[tuple[str, str], ...]
     arms: tuple[ArmSummary, ...]
     speed_ratio: float | None = None
-    """Median over prompts of the arm's decode throughput by plain's, same prompt."""
+    """Median over prompts (or batches) of the arm's decode throughput by plain's, same prompt."""
     limits: dict[str, Any] = {}
     statistics: dict[str, Any] = {}
 

@@ -26,7 +26,7 @@ from gate.rules.base import Basis
 from gate.rules.registry import ORDER, RUN_RULES, SEVERITY_OF, TASK_RULES
 from gate.scores import with_scores
 from gate.sentences import task_sentence, what_to_do, whole_sentence
-from gate.speeds import ratios, speed_facts, speed_ratio
+from gate.speeds import samples, speed_facts, speed_ratio
 from gate.summary import summarise
 from gate.types import Decision, Finding, Severity, TaskVerdict, Verdict
 from gate.waivers import apply_waivers, waiver_findings
@@ -241,14 +241,14 @@ def _worth_it(run: RunEvidence, whole: Sequence[TaskVerdict], policy: Policy) ->
     most = {(t.task, t.arm): t.limits["depth"] for t in whole if "depth" in t.limits}
     worth: list[bool] = []
     for name in dict.fromkeys(item.spec.arm.name for item in run.evidence):
-        found: list[float] = []
+        found: dict[str, float] = {}
         for item in run.evidence:
             base, depth = base_and_depth(item.task)
             if item.spec.arm.name == name and (depth or 0) <= most.get((base, name), math.inf):
-                found += ratios(item).values()
+                found |= samples(item)
         if not found:
             return None
-        worth.append(median(found) >= policy.thresholds.min_speed_ratio)
+        worth.append(median(found.values()) >= policy.thresholds.min_speed_ratio)
     return all(worth) if worth else None
 
 

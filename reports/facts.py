@@ -9,6 +9,7 @@ from statistics import median, quantiles
 import msgspec
 
 from evals.speed import decode_rate
+from evals.together import BatchRates, Place, place_of
 from evals.types import Answer, Comparison, Grade, Margin
 from reports import redact as redacted
 from reports.excerpts import Shelf
@@ -18,7 +19,11 @@ from reports.view import Side, Spread
 VALUE_LIMIT = 2_000
 """Characters of an observed or expected value, or of an error's message, that a report shows."""
 
-_PROBES = {"state": "asked again later", "start": "in a fresh process"}
+_PROBES = {
+    "state": "asked again later",
+    "start": "in a fresh process",
+    "fill": "asked once more to keep up the load",
+}
 
 Key = tuple[str, str, str, int]
 """arm, task, prompt, repeat"""
@@ -134,6 +139,8 @@ class Variants:
         self._bases, self._facts, self._shelf, self._redact = bases, facts, shelf, redact
         self._by_prompt: dict[tuple[str, str], dict[bytes, Variant]] = {}
         self._rates: dict[tuple[str, str], list[float]] = {}
+        self._batches = BatchRates()
+        self._in_batch: dict[tuple[str, str], set[Place]] = {}
 
     def add(self, answer: Answer) -> None:
         """Take note of one answer; its ids and, past the shelf's bound, its text are not kept."""
@@ -143,8 +150,11 @@ class Variants:
             weight = self._times_shown(answer)
             text = self._shelf.put(answer.text, self._facts.first_divergence(answer), weight)
             variants[mark] = Variant(answer, text, self._redact)
+        self._batches.add(answer)
         rate = decode_rate(answer)
-        if rate is not None and answer.probe is None:
+        if answer.batch is not None and answer.probe is None:
+            self._in_batch.setdefault((answer.task, answer.arm), set()).add(place_of(answer))
+        elif rate is not None and answer.probe is None:
             self._rates.setdefault((answer.task, answer.arm), []).append(rate)
         variant = variants[mark]
         if answer.probe is None:
@@ -159,8 +169,9 @@ class Variants:
         return 0 if self._facts.parts(answer) else 1
 
     def spread(self, task: str, arm: str) -> Spread | None:
-        """How fast an arm was on a task, None where that wasn't measured."""
-        rates = self._rates.get((task, arm))
+        """How fast an arm was on a task, alone or in batches, None where that wasn't measured."""
+        batches = (self._batches.rate(place) for place in self._in_batch.get((task, arm), ()))
+        rates = self._rates.get((task, arm)) or [rate for rate in batches if rate is not None]
         if not rates:
             return None
         low, _, high = quantiles(rates, n=4) if len(rates) >= 4 else (None, None, None)

@@ -82,7 +82,8 @@ class CaseRow(msgspec.Struct, frozen=True):
 
 
 class Spread(msgspec.Struct, frozen=True):
-    """Decode throughput of one arm on one task, tokens per second after the first step, over its answers.
+    """Decode throughput of one arm on one task, tokens per second after the first step, over its answers; or over its
+    batches, each as a whole, where it has several requests in flight.
 
     low, high: first and third quartile, None below four answers.
     """

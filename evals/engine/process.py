@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from evals.engine.child import Child, OutOfTime, Stage, essence
-from evals.engine.protocol import Ask, Beat, Build, Done, FromWorker, Problem, Ready
+from evals.engine.protocol import Ask, AskAll, Beat, Build, Done, FromWorker, Problem, Ready
 from evals.types import Failure
 
 __all__ = ["WORKER", "WORKERS", "EngineProcess", "OutOfTime", "Patience"]
@@ -88,6 +88,22 @@ class EngineProcess:
         (time.monotonic()) passes; the engine is killed then.
         """
         self._child.send(msgspec.json.encode(Ask(text=text, max_new_tokens=max_new_tokens, image=image)))
+        return self._reply(deadline, on_beat)
+
+    def ask_all(self, asks: Sequence[Ask], *, deadline: float | None = None) -> list[Done | Failure]:
+        """Decode rendered prompts at once; what became of each, in their order. What ends the engine is each one's
+        failure. Raises OutOfTime as `ask` does.
+        """
+        self._child.send(msgspec.json.encode(AskAll(asks=tuple(asks))))
+        replies: list[Done | Failure] = []
+        while len(replies) < len(asks):
+            reply = self._reply(deadline, None)
+            if isinstance(reply, Failure) and not self.alive:
+                return [reply] * len(asks)
+            replies.append(reply)
+        return replies
+
+    def _reply(self, deadline: float | None, on_beat: Callable[[int], None] | None) -> Done | Failure:
         while True:
             asked = time.monotonic()
             message = self._receive("decode", self._allowed_silence(), deadline)

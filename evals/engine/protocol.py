@@ -40,6 +40,12 @@ class Ask(msgspec.Struct, frozen=True, tag="ask", forbid_unknown_fields=True):
     image: bytes | None = None
 
 
+class AskAll(msgspec.Struct, frozen=True, tag="ask_all", forbid_unknown_fields=True):
+    """Prompts to decode at once, all in flight together. One Done or Problem each comes back, in this order."""
+
+    asks: tuple[Ask, ...]
+
+
 class Ready(msgspec.Struct, frozen=True, tag="ready", forbid_unknown_fields=True):
     """The pipeline is built."""
 
@@ -72,5 +78,5 @@ class Problem(msgspec.Struct, frozen=True, tag="problem", forbid_unknown_fields=
     message: str
 
 
-ToWorker = Build | Ask
+ToWorker = Build | Ask | AskAll
 FromWorker = Ready | Beat | Done | Problem

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
 from evals.engine.childside import connect
-from evals.engine.protocol import Ask, Beat, Build, Done, FromWorker, Problem, Ready, ToWorker
+from evals.engine.protocol import Ask, AskAll, Beat, Build, Done, FromWorker, Problem, Ready, ToWorker
 
 Beats = Callable[[int], None]
 """Told the number of tokens delivered so far."""
@@ -22,6 +22,15 @@ class Engine(Protocol):
 
     def decode(self, ask: Ask, beat: Beats) -> Done | Problem:
         """Decode one prompt. Whatever it raises becomes a Problem, and the process lives on."""
+
+
+@runtime_checkable
+class ManyAtOnce(Protocol):
+    """An engine that can have several requests in flight."""
+
+    def decode_all(self, asks: Sequence[Ask], beat: Beats) -> Sequence[Done | Problem]:
+        """Decode prompts at once; a result each, in their order. What it raises ends the process, since requests would
+        be left half-done."""
 
 
 def serve(build_engine: Callable[[Build], Engine]) -> None:
@@ -43,6 +52,11 @@ def serve(build_engine: Callable[[Build], Engine]) -> None:
     send(Ready())
     while True:
         ask = decoder.decode(receive())
+        if isinstance(ask, AskAll):
+            assert isinstance(engine, ManyAtOnce), "this engine decodes one request at a time"
+            for reply in engine.decode_all(ask.asks, lambda tokens: send(Beat(tokens=tokens))):
+                send(reply)
+            continue
         assert isinstance(ask, Ask)
         try:
             send(engine.decode(ask, lambda tokens: send(Beat(tokens=tokens))))

@@ -1,17 +1,21 @@
 """The engine's process: builds one arm's pipeline, then answers one request after another.
 
-Run by `evals.engine.process` as `python -P -m evals.engine.worker READ_FD WRITE_FD`; first line Build, then Ask.
+Run by `evals.engine.process` as `python -P -m evals.engine.worker READ_FD WRITE_FD`; Build first, then Ask or
+AskAll.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from evals.engine.protocol import Ask, Build, Done, Problem
 from evals.engine.serving import Beats, Delivery, serve, streamed
+from evals.engine.together import fly
 from tasks.images import pixels
 
+_REFUSED = Problem(kind="refused", message="the scheduler ran out of KV cache: raise --scheduler cache_size")
 _OVERRUN = 64
 """Tokens beyond the budget that are still taken before the engine is told to stop."""
 
@@ -25,6 +29,7 @@ class _Engine:
 
         self._genai, self._tensor = openvino_genai, openvino.Tensor
         self._k = build.k
+        self._asked = 0
         self._stop_ids = set(build.stop_ids)
         scheduler = openvino_genai.SchedulerConfig()
         for key, value in build.scheduler.items():
@@ -42,7 +47,7 @@ class _Engine:
     def decode(self, ask: Ask, beat: Beats) -> Done | Problem:
         delivery = Delivery(beat)
         recorder = _recorder(self._genai, ask.max_new_tokens + _OVERRUN, delivery)
-        images = [] if ask.image is None else [[self._tensor(pixels(ask.image))]]
+        images = [] if ask.image is None else [self._images(ask)]
         asked = time.perf_counter()
         if images:
             result = self._pipeline.generate(
@@ -53,22 +58,40 @@ class _Engine:
             result = self._pipeline.generate([ask.text], [self._config(ask)], recorder)[0]
             ignored = result.m_status == self._genai.GenerationStatus.IGNORED
         if ignored:
-            return Problem(
-                kind="refused", message="the scheduler ran out of KV cache: raise --scheduler cache_size"
-            )
-        counters = result.extended_perf_metrics
+            return _REFUSED
+        return self._done(delivery, result.perf_metrics, result.extended_perf_metrics, asked)
+
+    def decode_all(self, asks: Sequence[Ask], beat: Beats) -> list[Done | Problem]:
+        """Decode requests in flight together. The runtime counts no drafts of one of them."""
+        requests = [
+            (ask.text, self._images(ask), self._config(ask), ask.max_new_tokens + _OVERRUN) for ask in asks
+        ]
+        asked = time.perf_counter()
+        flights = fly(self._pipeline, requests, self._asked, beat)
+        self._asked += len(requests)
+        return [
+            _REFUSED
+            if flight.handle.get_status() == self._genai.GenerationStatus.IGNORED
+            else self._done(flight.delivery, flight.handle.get_perf_metrics(), None, asked)
+            for flight in flights
+        ]
+
+    def _done(self, delivery: Delivery, metrics: Any, counters: Any, asked: float) -> Done:
         return Done(
             ids=tuple(delivery.ids),
             steps=tuple(delivery.steps),
             text=self._tokenizer.decode(delivery.ids) if delivery.ids else "",
             streamed=streamed(self._genai, self._tokenizer, delivery),
-            prompt_tokens=result.perf_metrics.get_num_input_tokens(),
-            reported_tokens=result.perf_metrics.get_num_generated_tokens(),
+            prompt_tokens=metrics.get_num_input_tokens(),
+            reported_tokens=metrics.get_num_generated_tokens(),
             accepted=None if counters is None else counters.get_num_accepted_tokens(),
             drafted=None if counters is None else counters.get_num_draft_tokens(),
             ttft_s=delivery.ttft_s(asked),
             decode_s=delivery.decode_s,
         )
+
+    def _images(self, ask: Ask) -> list[Any]:
+        return [] if ask.image is None else [self._tensor(pixels(ask.image))]
 
     def _config(self, ask: Ask) -> Any:
         config = self._genai.GenerationConfig()

@@ -96,7 +96,15 @@ SETTINGS = (
     type=int,
     default=0,
     show_default=True,
-    help="Seed of what is drawn (wordings, filler, permutations).",
+    help="Seed of what is drawn (wordings, filler, permutations, batches).",
+)
+@click.option(
+    "--concurrency",
+    "concurrency",
+    multiple=True,
+    type=int,
+    metavar="N",
+    help="Requests in flight at once (repeatable: a verdict for each; default 1).",
 )
 @click.option(
     "--sequential/--interleaved",
@@ -156,6 +164,7 @@ def command(
     Exit codes: 0 serve, 1 do not serve, 2 it could not start, 3 the evidence doesn't suffice.
     """
     from evals.arms import check_settings, parse_property, parse_scheduler
+    from evals.batches import parse_concurrency
     from evals.heads import parse_head
     from gate.policy import default_policy_text, load_policy
     from tasks.depth import parse_depths
@@ -167,6 +176,7 @@ def command(
     check_settings(ks, device, scheduler_)
     heads_ = tuple(parse_head(text) for text in heads)
     depths = parse_depths(rest["depths"]) if rest["depths"] else ()
+    concurrency = parse_concurrency(rest["concurrency"])
     every = load_tasks(task_dirs)
     chosen = load_tasks(task_dirs, task_names)
     policy_ = load_policy(policy, {task.name for task in every})
@@ -188,6 +198,7 @@ def command(
         properties=properties_,
         scheduler=scheduler_,
         heads=heads_,
+        concurrency=concurrency,
         sandbox_name=sandbox_name,
         budget_s=rest["budget"],
         depths=depths,

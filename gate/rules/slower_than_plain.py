@@ -9,12 +9,12 @@ from evals.speed import median_interval
 from gate.evidence import Evidence
 from gate.policy import Policy
 from gate.rules.base import TaskRule, finding
-from gate.speeds import ratios
+from gate.speeds import samples
 from gate.types import Finding
 
 
 def check(evidence: Evidence, policy: Policy) -> Iterator[Finding]:
-    found = ratios(evidence)
+    found = samples(evidence)
     least = policy.thresholds.min_speed_ratio
     if not found or median(found.values()) >= least:
         return
@@ -22,12 +22,13 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Finding]:
     bounds = median_interval(list(found.values()), policy.thresholds.confidence)
     if bounds is not None and bounds[1] >= least:
         return
+    what = "prompts" if evidence.spec.arm.concurrency == 1 else "batches"
     within = f", {bounds[0]:.2f} to {bounds[1]:.2f}" if bounds else ""
     yield finding(
         evidence,
         RULE.code,
         "note",
-        f"decodes at {ratio:.2f} times plain's rate (median over {len(found)} prompts{within}); "
+        f"decodes at {ratio:.2f} times plain's rate (median over {len(found)} {what}{within}); "
         f"worth it from {least:.2f} on",
         speed_ratio=ratio,
         interval=list(bounds) if bounds else None,

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from evals.batches import under_load
 from evals.digest import digest_model
 from evals.model_dir import inspect_model
 from evals.types import Arm, Manifest
@@ -44,12 +45,13 @@ def lay_model(path: Path) -> Path:
 
 @pytest.fixture
 def make_attested_run(tmp_path: Path) -> Callable[..., MadeRun]:
-    """make(decision, ks=(1,), tests={arm: decision}, limits={arm: {...}}, **changes of the verdict) -> MadeRun"""
+    """make(decision, ks=(1,), loads=(1,), tests={arm: decision}, limits=…, **changes of the verdict) -> MadeRun"""
 
     def make(
         decision: Decision = "serve",
         *,
         ks: tuple[int, ...] = (1,),
+        loads: tuple[int, ...] = (1,),
         tests: dict[str, Decision] | None = None,
         limits: dict[str, dict[str, Any]] | None = None,
         requirement: str = "no_worse",
@@ -69,17 +71,21 @@ def make_attested_run(tmp_path: Path) -> Callable[..., MadeRun]:
             "scheduler": {"cache_size": 1, "enable_prefix_caching": False},
         }
         plain = Arm(name="plain", method="plain", k=0, head_digest=None, **common)
-        mtp = tuple(Arm(name=f"mtp@{k}", method="mtp", k=k, head_digest=digests.head, **common) for k in ks)
+        single = tuple(
+            Arm(name=f"mtp@{k}", method="mtp", k=k, head_digest=digests.head, **common) for k in ks
+        )
+        arms = under_load((plain, *single), loads, 0)
+        mtp = tuple(arm for arm in arms if arm.method == "mtp")
         manifest = Manifest(
             schema=1,
             tool_version="0.1.0",
             created="2026-11-30T11:00:00Z",
             model=str(model),
             model_digest_before=digests.whole,
-            arms=(plain, *mtp),
+            arms=arms,
             tasks={"csv": "c" * 64, "prose": "d" * 64},
             prompts={"csv": ("w1", "w2"), "prose": ("w1",)},
-            repeats={"plain": 2, **{a.name: 1 for a in mtp}},
+            repeats={a.name: 2 if a.method == "plain" else 1 for a in arms},
             policy_digest="b" * 64,
             environment={"in_force": {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f16"}},
         )

@@ -96,6 +96,16 @@ def test_what_was_not_measured_cannot_be_told(attested: Callable[..., Any], aske
     assert "says nothing of" in answer.sentence
 
 
+@pytest.mark.parametrize(("loaded", "code"), [("serve", 0), ("do_not_serve", 1), ("inconclusive", 3)])
+def test_a_load_that_was_decoded_is_answered_by_its_own_arm(
+    attested: Callable[..., Any], loaded: Any, code: int
+) -> None:
+    run = attested("serve", tests={"mtp@1/n4": loaded}, loads=(1, 4))
+    assert ask(run, served=Served(concurrency=4)).exit_code == code
+    assert ask(run, served=Served(concurrency=1)).exit_code == 0
+    assert ask(run, served=Served(concurrency=2)).exit_code == (code or 3)
+
+
 @pytest.mark.parametrize(("held", "asked", "code"), [(4096, 4096, 0), (4096, 4097, 3), (None, 512, 3)])
 def test_a_depth_that_every_task_held_was_measured(
     attested: Callable[..., Any], held: int | None, asked: int, code: int
