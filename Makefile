@@ -29,7 +29,7 @@ $(VENV)/.base: pyproject.toml constraints.txt
 
 $(VENV)/.dev: $(VENV)/.base
 	@echo 'installing what the tests need into $(VENV)'
-	@$(PIP) -e '.[dev,docker,data]'
+	@$(PIP) -e '.[dev,docker,data,heads]'
 	@touch $@
 
 # Exit codes 0 (serve) and 1 (do not serve) are both a verdict that could be read; 2 and 3 are not.

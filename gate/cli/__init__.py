@@ -18,6 +18,7 @@ COMMANDS = {
         "gate.cli.inspect",
         "Say what a model directory holds, and refuse one whose parts don't fit.",
     ),
+    "head": ("gate.cli.head", "Rebuild a head from its checkpoint, or move it between layouts."),
     "grade": ("gate.cli.grade", "Grade and decide a run again, without decoding."),
     "report": ("gate.cli.report", "Write a run's verdict and report again, without decoding."),
     "card": ("gate.cli.card", "Print the table that a head's model card needs."),

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import click
 
-from gate.cli.options import DIRECTORY
+from gate.cli.options import DIRECTORY, LAYOUTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from evals.inspection.graph import Port
     from evals.inspection.types import Inspection, Part
-
-_LAYOUTS: dict[str, Literal["genai", "split"]] = {"exported": "genai", "split": "split"}
 
 
 @click.command("inspect")
@@ -28,7 +26,7 @@ _LAYOUTS: dict[str, Literal["genai", "split"]] = {"exported": "genai", "split": 
 @click.option(
     "--head",
     "layout",
-    type=click.Choice(sorted(_LAYOUTS)),
+    type=click.Choice(sorted(LAYOUTS)),
     help="Which head to look at where both layouts are there.",
 )
 def command(model: Path, as_json: bool, digests: bool, device: str | None, layout: str | None) -> int:
@@ -44,7 +42,7 @@ def command(model: Path, as_json: bool, digests: bool, device: str | None, layou
         _sample() if str(model) == "sample" else model,
         digests=digests,
         device=device,
-        layout=_LAYOUTS[layout] if layout else None,
+        layout=LAYOUTS[layout] if layout else None,
     )
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(found), indent=2))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
@@ -28,6 +28,9 @@ class Duration(click.ParamType[float]):
 
 DURATION = Duration()
 DIRECTORY = click.Path(path_type=Path)
+
+LAYOUTS: dict[str, Literal["genai", "split"]] = {"exported": "genai", "split": "split"}
+"""Head layouts by the names that users give them."""
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
