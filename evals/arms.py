@@ -11,7 +11,8 @@ from pathlib import Path
 
 from evals.control import ControlHead
 from evals.digest import ModelDigests
-from evals.types import Arm
+from evals.drafters import MAX_NGRAM, Drafter
+from evals.types import Arm, Method
 
 ENGINE = "openvino-genai"
 MAX_K = 64
@@ -33,6 +34,9 @@ SCHEDULER_KEYS: dict[str, type] = {
     "dynamic_split_fuse": bool,
     "enable_prefix_caching": bool,
 }
+
+LABELS: dict[Method, str] = {"prompt_lookup": "lookup"}
+"""What an arm's name begins with, where that isn't its method."""
 
 _KEY = re.compile(r"[A-Z][A-Z0-9_]{0,99}\Z")
 _DEVICE = re.compile(r"[A-Za-z][A-Za-z0-9_.:,()-]{0,99}\Z")
@@ -87,23 +91,31 @@ def build_arms(
     versions: Mapping[str, str] | None = None,
     controls: Sequence[ControlHead] = (),
     heads: Mapping[str, str] | None = None,
+    drafter: Drafter | None = None,
+    max_ngram: int | None = None,
 ) -> tuple[Arm, ...]:
     """Plain, then mtp@K for every K, then control@K for every control head (control@K:SEED from the second on).
 
     heads: name → digest of further heads of the same target (arms mtp@K:NAME); without them the directory's own head
-    is used. Raises ArmError for K < 1 (the engine would
-    silently decode with 1), a device or settings out of form, and prefix caching (it makes plain unrepeatable on
-    linear attention, openvino model_server issue 4376).
+    is used. drafter, max_ngram: draft@K (or eagle3@K, dflash@K) and lookup@K take the place of the mtp arms. Raises
+    ArmError for K < 1 (the engine would silently decode with 1), a device or settings out of form, and prefix caching
+    (it makes plain unrepeatable on linear attention, openvino model_server issue 4376).
     """
     depths = tuple(dict.fromkeys(ks))
     check_settings(depths, device, scheduler or {})
-    named = list(heads.items()) if heads else [(None, digests.head)]
 
-    def arm(method: str, k: int, head: str | None, head_digest: str | None, seed: int | None = None) -> Arm:
-        name = method if k == 0 else f"{method}@{k}" + (f":{head}" if head else "")
+    def arm(
+        method: Method,
+        k: int,
+        head: str | None = None,
+        head_digest: str | None = None,
+        seed: int | None = None,
+        ngram: int | None = None,
+    ) -> Arm:
+        label = LABELS.get(method, method)
         return Arm(
-            name=name,
-            method=method,  # type: ignore[arg-type]
+            name=label if k == 0 else f"{label}@{k}" + (f":{head}" if head else ""),
+            method=method,
             k=k,
             engine=ENGINE,
             device=device,
@@ -114,20 +126,52 @@ def build_arms(
             scheduler={**DEFAULT_SCHEDULER, **(scheduler or {})},
             versions=dict(versions or {}),
             control_seed=seed,
+            max_ngram=ngram,
         )
 
-    arms = [arm("plain", 0, None, None)]
-    arms += [arm("mtp", k, head, digest) for head, digest in named for k in depths]
+    arms = [arm("plain", 0)]
+    if drafter is not None:
+        arms += [arm(drafter.kind, k, None, drafter.digest) for k in depths]
+    if max_ngram is not None:
+        arms += [arm("prompt_lookup", k, ngram=max_ngram) for k in depths]
+    if drafter is None and max_ngram is None:
+        named = list(heads.items()) if heads else [(None, digests.head)]
+        arms += [arm("mtp", k, head, digest) for head, digest in named for k in depths]
     for place, control in enumerate(controls):
         label = f"{control.seed}" if place else None
         arms += [arm("control", k, label, control.digest, control.seed) for k in depths]
     return tuple(arms)
 
 
+def drafter_paths(arms: Iterable[Arm], drafter: Drafter | None) -> dict[str, Path]:
+    """Arm's name → directory that drafts for it, for `Plan.heads`."""
+    return {} if drafter is None else {arm.name: drafter.path for arm in arms if arm.method == drafter.kind}
+
+
 def control_paths(arms: Iterable[Arm], controls: Iterable[ControlHead]) -> dict[str, Path]:
     """Control arm's name → directory of its head, for `Plan.heads`."""
     paths = {control.seed: control.path for control in controls}
     return {arm.name: paths[arm.control_seed] for arm in arms if arm.control_seed is not None}
+
+
+def check_drafting(
+    draft: Path | None, lookup: bool, max_ngram: int | None, *, heads: bool, leak: bool
+) -> int | None:
+    """Refuse ways of speculating that don't go together; tokens that prompt lookup matches at most, None without it.
+
+    Raises ArmError.
+    """
+    if (draft is not None or lookup) and (heads or leak):
+        other = "--head" if heads else "--draft-leak"
+        ours = "--draft" if draft is not None else "--prompt-lookup"
+        raise ArmError(
+            f"{ours} with {other}: expected one way of speculating. Gate the head in a run of its own."
+        )
+    if max_ngram is not None and not lookup:
+        raise ArmError(
+            "--max-ngram: expected --prompt-lookup beside it, found none. Add it, or leave this out."
+        )
+    return (max_ngram or MAX_NGRAM) if lookup else None
 
 
 def check_settings(depths: tuple[int, ...], device: str, scheduler: Mapping[str, int | bool]) -> None:

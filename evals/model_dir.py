@@ -40,7 +40,7 @@ class ModelDir(msgspec.Struct, frozen=True):
     target: the target graph's stem. head: the head's layout, "genai" (one graph, the target's lm_head is grafted) or
     "split" (layer and lm_head; recognised, not decoded). Names are relative to `path`. target_files: every file that
     isn't the head's, hidden ones left out. declared_layers: config's mtp_num_hidden_layers, None where it says nothing.
-    size: bytes of all files. missing: what decoding needs and isn't there.
+    size: bytes of all files. missing: what decoding needs and isn't there. source: the GGUF file that it was made of.
     """
 
     path: Path
@@ -52,6 +52,7 @@ class ModelDir(msgspec.Struct, frozen=True):
     model_type: str | None
     size: int
     missing: tuple[str, ...] = ()
+    source: Path | None = None
 
 
 class _TextConfig(msgspec.Struct, frozen=True):
@@ -88,7 +89,7 @@ def inspect_model(path: str | Path, *, need_head: bool = True, layout: HeadLayou
     head_files = tuple(f"{stem}.{end}" for stem in stems for end in ("bin", "xml"))
     helpers = (stem for stem in (*TOKENIZER, EMBEDDINGS) if f"{stem}.xml" in sizes)
     for stem in (target, *stems, *helpers):
-        _check_graph(root, stem, sizes)
+        check_graph(root, stem, sizes)
     return ModelDir(
         path=root,
         target=target,
@@ -102,9 +103,12 @@ def inspect_model(path: str | Path, *, need_head: bool = True, layout: HeadLayou
     )
 
 
-def require_decodable(model: ModelDir) -> None:
-    """Raise ModelDirError where openvino-genai has no way to decode this directory, and say which part is lacking."""
-    if model.head == "split":
+def require_decodable(model: ModelDir, *, with_head: bool = True) -> None:
+    """Raise ModelDirError where openvino-genai has no way to decode this directory, and say which part is lacking.
+
+    with_head: its head is to draft.
+    """
+    if with_head and model.head == "split":
         raise ModelDirError(
             f"{model.path}: a head in the split layout ({', '.join(SPLIT_HEAD)}), whose engine isn't part of this "
             f"version; expected the layout of optimum-intel ({GENAI_HEAD[0]}.xml and .bin, which shares the target's "
@@ -270,7 +274,8 @@ def _check_declared(root: Path, head: HeadLayout, declared: int | None) -> None:
         )
 
 
-def _check_graph(root: Path, stem: str, sizes: dict[str, int]) -> None:
+def check_graph(root: Path, stem: str, sizes: dict[str, int]) -> None:
+    """Raise ModelDirError unless both of a graph's files are there and the weights are as long as the graph needs."""
     for name in (f"{stem}.xml", f"{stem}.bin"):
         if name not in sizes:
             raise ModelDirError(f"{root}: broken: {name} missing. Fetch it again, or export again.")

@@ -13,13 +13,17 @@ import psutil
 from evals.batches import Batch, batches
 from evals.engine.protocol import Build
 from evals.messages import Message
-from evals.types import Arm
+from evals.types import Arm, Method
 
 Key = tuple[str, str, str, int, int, str | None]
 """`Answer.key`: arm, task, prompt, repeat, session, probe."""
 
 _RESIDENT = 1.4
 """Bytes of memory an engine takes for each byte of its files, allowing for repacked weights and a KV cache."""
+
+
+_FROM_A_DIRECTORY: frozenset[Method] = frozenset({"mtp", "control", "draft", "eagle3", "dflash"})
+"""Methods whose drafts come from files: the others' come from the text, or there are none."""
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -48,8 +52,8 @@ class Asked(msgspec.Struct, frozen=True):
 class Plan(msgspec.Struct, frozen=True):
     """What to decode. repeats: arm name → how often each prompt is decoded (1 where not given).
 
-    heads: arm name → directory whose head the arm drafts with, where it isn't the model's own. state_probe,
-    fresh_starts: see `evals.probes`.
+    heads: arm name → directory whose head or model the arm drafts with, where it isn't the model's own head.
+    state_probe, fresh_starts: see `evals.probes`.
     """
 
     model: Path
@@ -62,7 +66,7 @@ class Plan(msgspec.Struct, frozen=True):
     fresh_starts: int = 0
 
     def build(self, arm: Arm) -> Build:
-        head = None if arm.method == "plain" else str(self.heads.get(arm.name, self.model))
+        head = str(self.heads.get(arm.name, self.model)) if arm.method in _FROM_A_DIRECTORY else None
         return Build(
             model=str(self.model),
             head=head,
@@ -72,6 +76,7 @@ class Plan(msgspec.Struct, frozen=True):
             properties=arm.properties,
             scheduler=arm.scheduler,
             stop_ids=tuple(sorted(self.stop_ids)),
+            max_ngram=arm.max_ngram,
         )
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from evals.arms import MAX_K, ArmError, parse_property
+from evals.arms import LABELS, MAX_K, ArmError, parse_property
 from evals.bases import base_of
 from evals.batches import load_suffix
 from evals.decode import Decoding
@@ -138,7 +138,11 @@ def _changed(
         and all(now.get(p) == v for p, v in remedy.properties.items())
     ):
         return None
-    label = f"{arm.method}@{k}" + (f":{name}" if name else "") + load_suffix(arm.concurrency)
+    label = (
+        f"{LABELS.get(arm.method, arm.method)}@{k}"
+        + (f":{name}" if name else "")
+        + load_suffix(arm.concurrency)
+    )
     other = msgspec.structs.replace(
         arm, name=label, k=k, properties=properties, head=name, head_digest=digest
     )

@@ -149,13 +149,18 @@ def _read(file: Path, kind: type[Any]) -> Any:
 
 
 @cache
-def _byte_of_character() -> dict[str, bytes]:
+def character_of_byte() -> tuple[str, ...]:
     """GPT-2's byte alphabet: printable bytes stand for themselves, the rest for code points from 256 on."""
     printable = [
         *range(ord("!"), ord("~") + 1),
         *range(ord("¡"), ord("¬") + 1),
         *range(ord("®"), ord("ÿ") + 1),
     ]
-    table = {chr(b): bytes([b]) for b in printable}
     rest = (b for b in range(256) if b not in set(printable))
-    return table | {chr(256 + n): bytes([b]) for n, b in enumerate(rest)}
+    table = {b: chr(b) for b in printable} | {b: chr(256 + n) for n, b in enumerate(rest)}
+    return tuple(table[b] for b in range(256))
+
+
+@cache
+def _byte_of_character() -> dict[str, bytes]:
+    return {character: bytes([b]) for b, character in enumerate(character_of_byte())}

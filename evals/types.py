@@ -11,7 +11,11 @@ from typing import Any, Literal
 
 import msgspec
 
-Method = Literal["plain", "mtp", "control", "draft", "prompt_lookup"]
+Method = Literal["plain", "mtp", "control", "draft", "eagle3", "dflash", "prompt_lookup"]
+"""mtp, control: the model's head and a permuted one. draft: another model. eagle3, dflash: a draft that reads the
+target's hidden states. prompt_lookup: continuations of the text's own last words."""
+SPECULATIVE: tuple[Method, ...] = ("mtp", "draft", "eagle3", "dflash", "prompt_lookup")
+"""Methods that can be what is served; plain and control are yardsticks."""
 Finish = Literal["stop", "length", "unknown"]
 FailureKind = Literal["crash", "hang", "error", "refused"]
 Outcome = Literal[
@@ -67,6 +71,8 @@ class Arm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Requests in flight at once."""
     batch_seed: int | None = None
     """Draws which prompts are in flight together (`evals.batches`); None where each is alone."""
+    max_ngram: int | None = None
+    """Prompt lookup: the longest run of tokens looked for in the text so far."""
 
     def described(self) -> dict[str, Any]:
         """The arm as it is hashed and attested: without fields that versions have added and this arm doesn't use."""

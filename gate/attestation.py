@@ -24,7 +24,7 @@ from typing import Any
 
 import msgspec
 
-from evals.types import Manifest
+from evals.types import SPECULATIVE, Manifest
 from gate.signing import sign
 from gate.types import Decision, TaskVerdict, Verdict
 
@@ -38,8 +38,6 @@ RESULTS: dict[Decision, str] = {
     "do_not_serve": "FAILED",
     "inconclusive": "FAILED",
 }
-SPECULATIVE = frozenset({"mtp", "draft", "prompt_lookup"})
-"""Methods that can be what is served; `plain` and `control` are yardsticks."""
 
 
 class AttestationError(ValueError):

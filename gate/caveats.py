@@ -25,9 +25,10 @@ def caveats(run: RunEvidence, policy: Policy, findings: Sequence[Finding]) -> tu
             f"The built-in tasks ({', '.join(builtin)}) stand for themselves, not for your work: "
             "give the gate your own with --tasks."
         )
+    drafts = "head" if any(item.spec.arm.method == "mtp" for item in items) else "way of drafting"
     out.append(
-        "The verdict holds for this target and head, these K, this device and these precisions and runtime versions, "
-        "for greedy decoding."
+        f"The verdict holds for this target and {drafts}, these K, this device and these precisions and runtime "
+        "versions, for greedy decoding."
     )
     loads = sorted({item.spec.arm.concurrency for item in items})
     if loads != [1]:
@@ -35,7 +36,12 @@ def caveats(run: RunEvidence, policy: Policy, findings: Sequence[Finding]) -> tu
             f"It was judged with {' and '.join(map(str, loads))} requests in flight; acceptance of one among several "
             "is read off its steps where the runtime counts no drafts for it, and speed is that of the whole batch."
         )
-    if not any(item.controls for item in items):
+    if drafts != "head":
+        out.append(
+            "There is no control arm for drafts that don't come from a head of the target, so what the verify width "
+            "changes can't be told from what the drafts change."
+        )
+    elif not any(item.controls for item in items):
         out.append(
             "No control arm was decoded, so what the verify width changes can't be told from what the head changes."
         )

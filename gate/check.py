@@ -18,14 +18,16 @@ from evals.batches import require_prompts
 from evals.cache import AnswerKey, Cache
 from evals.control import control_head
 from evals.decode import Decoding, Plan
-from evals.digest import ModelDigests, changed_files, digest_model
+from evals.digest import ModelDigests, changed_files, digest_dir
+from evals.drafters import Drafter, inspect_drafter
 from evals.engine.prepare import prepare
 from evals.engine.process import Patience
+from evals.gguf import digest_path, digest_target, opened
 from evals.grade import Grader
 from evals.heads import borrowed_head
 from evals.inspection.pairing import require_pairing
 from evals.margins import Margins
-from evals.model_dir import ModelDir, inspect_model, require_decodable, require_vision
+from evals.model_dir import ModelDir, require_decodable, require_vision
 from evals.recording import RunWriter
 from evals.records import RunReader, WriteError
 from evals.types import Answer, RunEnd
@@ -54,13 +56,14 @@ def run_check(
     started = time.monotonic()
     tasks = planned_tasks(tasks, settings)
     require_prompts(settings.concurrency, sum(len(task.prompts) for task in tasks))
-    model = inspect_model(settings.model)
-    require_decodable(model)
-    require_pairing(model)
-    if shown := [f"{task.name}/{prompt.id}" for task in tasks for prompt in task.prompts if prompt.image]:
-        require_vision(model, shown[0])
     with ThreadPoolExecutor(2, thread_name_prefix="look") as pool, contextlib.ExitStack() as stack:
-        digests_ = pool.submit(digest_model, model)
+        model = stack.enter_context(opened(settings.model, need_head=settings.own_head))
+        require_decodable(model, with_head=settings.own_head)
+        require_pairing(model)
+        drafter = None if settings.draft is None else inspect_drafter(model, settings.draft)
+        if shown := [f"{task.name}/{prompt.id}" for task in tasks for prompt in task.prompts if prompt.image]:
+            require_vision(model, shown[0])
+        digests_ = pool.submit(digest_target, model)
         sandbox_ = pool.submit(trusted_sandbox, settings.sandbox_name, tasks)
         controls = [
             stack.enter_context(control_head(model, settings.seed + i)) for i in range(_controls(settings))
@@ -71,13 +74,13 @@ def run_check(
         require_room(settings, model, tasks, prepared)
         digests = digests_.result()
         sandbox, sandbox_report = sandbox_.result()
-        manifest = make_manifest(settings, tasks, policy, digests, prepared, controls, heads)
-        with open_run(settings, manifest, tasks, policy_text) as writer:
+        manifest = make_manifest(settings, tasks, policy, digests, prepared, controls, heads, drafter)
+        with open_run(settings, model, manifest, tasks, policy_text) as writer:
             writer.sandbox(sandbox_report)
             if not sandbox_report.trusted:
                 writer.end(_end(started, 0.0, None, f"the sandbox can't be trusted: {sandbox_report.remedy}"))
                 return
-            plan = make_plan(settings, model, tasks, asking, manifest, prepared, controls, heads)
+            plan = make_plan(settings, model, tasks, asking, manifest, prepared, controls, heads, drafter)
             cache = open_cache(settings, manifest, progress.say)
             grader = Grader(
                 tasks,
@@ -87,6 +90,8 @@ def run_check(
             )
             reason, engine_s = _decode(settings, model, plan, writer, grader, progress, cache, started)
             after = _digest_again(settings.model, digests, progress)
+            if drafter is not None and not reason:
+                reason = draft_changed(drafter)
             try:
                 writer.end(_end(started, engine_s, after, reason))
             except WriteError as e:
@@ -95,6 +100,8 @@ def run_check(
 
 def _controls(settings: Settings) -> int:
     """How many control heads: two of different seeds tell whether what was drafted and rejected leaks into the text."""
+    if not settings.own_head:
+        return 0
     return 2 if settings.draft_leak else int(settings.control)
 
 
@@ -183,7 +190,7 @@ def _measure(run: Path, plan: Plan, model: ModelDir, writer: RunWriter, progress
 def _digest_again(path: Path, before: ModelDigests, progress: Progress) -> str | None:
     """The directory's digest after the run; None where it can't be read any more. Says which files changed."""
     try:
-        after = digest_model(inspect_model(path))
+        after = digest_path(path)
     except (ValueError, OSError) as e:
         progress.say(f"the model directory can't be read any more: {e}")
         return None
@@ -191,6 +198,15 @@ def _digest_again(path: Path, before: ModelDigests, progress: Progress) -> str |
         names = changed_files(before.files, after.files)
         progress.say(f"the model directory changed while it was being gated: {', '.join(names[:5])}")
     return after.whole
+
+
+def draft_changed(drafter: Drafter) -> str:
+    """Why the run can't be believed, where the draft's directory isn't what it was; "" where it is."""
+    try:
+        same = digest_dir(drafter.path) == drafter.digest
+    except ValueError as e:
+        return f"the draft's directory can't be read any more: {e}"
+    return "" if same else f"the draft's directory {drafter.path} changed while it was being gated"
 
 
 def _end(started: float, engine_s: float, after: str | None, reason: str) -> RunEnd:

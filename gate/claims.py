@@ -10,9 +10,8 @@ from typing import Any
 
 import msgspec
 
-from evals.types import Arm
+from evals.types import SPECULATIVE, Arm
 from gate.attestation import (
-    SPECULATIVE,
     STATEMENT_TYPE,
     SVR_TYPE,
     TEST_RESULT_TYPE,

@@ -24,8 +24,6 @@ from evals.types import (
 )
 from tasks.types import Judge, Kind
 
-SPECULATIVE = ("mtp", "draft", "prompt_lookup")
-
 
 class Drafts(msgspec.Struct, frozen=True):
     """Tokens accepted of those drafted, from the answer's token `position` on."""

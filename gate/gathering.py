@@ -18,6 +18,7 @@ from evals.crossed import Crossed
 from evals.loops import find_loop, repeated_ngram_share
 from evals.speed import decode_rate
 from evals.types import (
+    SPECULATIVE,
     Answer,
     Arm,
     Comparison,
@@ -28,7 +29,7 @@ from evals.types import (
     SandboxReport,
 )
 from gate.batched import Batches
-from gate.evidence import SPECULATIVE, AnswerFacts, ArmEvidence, Drafts, Evidence, RunEvidence
+from gate.evidence import AnswerFacts, ArmEvidence, Drafts, Evidence, RunEvidence
 from tasks.types import Task
 
 CHUNK_DRAFTS = 25

@@ -10,17 +10,18 @@ from pathlib import Path
 import msgspec
 
 import gate
-from evals.arms import DEFAULT_SCHEDULER, build_arms, control_paths
+from evals.arms import DEFAULT_SCHEDULER, build_arms, control_paths, drafter_paths
 from evals.asking import asked, chats
 from evals.batches import under_load
 from evals.context import require_context
 from evals.control import ControlHead
 from evals.decode import Plan
 from evals.digest import ModelDigests
+from evals.drafters import Drafter
 from evals.engine.prepare import Prepared
 from evals.heads import BorrowedHead
 from evals.messages import Chat
-from evals.model_dir import ModelDir
+from evals.model_dir import ModelDir, ModelDirError
 from evals.recording import RunWriter
 from evals.records import MANIFEST, PROMPTS, SCHEMA, WriteError
 from evals.tokens import TokenTable
@@ -35,7 +36,11 @@ TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "generation_config
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """What one check is to do. Times in seconds; `budget_s` and `hang_s` None means no limit of the user's."""
+    """What one check is to do. Times in seconds; `budget_s` and `hang_s` None means no limit of the user's.
+
+    draft: a directory that drafts. max_ngram: prompt lookup, with so many tokens matched at most. With either the
+    model's own head is left alone.
+    """
 
     model: Path
     model_name: str
@@ -54,11 +59,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     control: bool = True
     draft_leak: bool = False
     heads: tuple[tuple[str, Path], ...] = ()
+    draft: Path | None = None
+    max_ngram: int | None = None
     state_probe: bool = True
     fresh_starts: int = 0
     cache: Path | None = None
     depths: tuple[int, ...] = ()
     concurrency: tuple[int, ...] = (1,)
+
+    @property
+    def own_head(self) -> bool:
+        """Whether the model's head is what drafts."""
+        return self.draft is None and self.max_ngram is None
 
 
 def planned_tasks(tasks: tuple[Task, ...], settings: Settings) -> tuple[Task, ...]:
@@ -73,7 +85,12 @@ def planned_tasks(tasks: tuple[Task, ...], settings: Settings) -> tuple[Task, ..
 
 
 def ask(settings: Settings, model: ModelDir, tasks: tuple[Task, ...]) -> tuple[Chat, ...]:
-    """What is asked, prompt by prompt, with the filler that depths need. Raises TokenError."""
+    """What is asked, prompt by prompt, with the filler that depths need. Raises TokenError and ModelDirError."""
+    if settings.depths and model.source is not None:
+        raise ModelDirError(
+            f"--depths with {model.source}: expected a model directory, found a GGUF file, whose tokenizer can show "
+            "tokens here and not count them. Export the model, or leave --depths out."
+        )
     return chats(tasks, settings.seed, TokenTable.load(model.path).count)
 
 
@@ -105,6 +122,7 @@ def make_manifest(
     prepared: Prepared,
     controls: Sequence[ControlHead],
     heads: Sequence[BorrowedHead],
+    drafter: Drafter | None = None,
 ) -> Manifest:
     single = build_arms(
         digests,
@@ -115,6 +133,8 @@ def make_manifest(
         versions=prepared.versions,
         controls=controls,
         heads={head.name: head.digest for head in heads} or None,
+        drafter=drafter,
+        max_ngram=settings.max_ngram,
     )
     arms = under_load(single, settings.concurrency, settings.seed)
     return Manifest(
@@ -142,6 +162,7 @@ def make_plan(
     prepared: Prepared,
     controls: Sequence[ControlHead],
     heads: Sequence[BorrowedHead],
+    drafter: Drafter | None = None,
 ) -> Plan:
     paths = {head.name: head.path for head in heads}
     return Plan(
@@ -153,18 +174,21 @@ def make_plan(
         fresh_starts=settings.fresh_starts,
         stop_ids=TokenTable.load(model.path).stop_ids,
         heads=control_paths(manifest.arms, controls)
+        | drafter_paths(manifest.arms, drafter)
         | {a.name: paths[a.head] for a in manifest.arms if a.head in paths},
     )
 
 
-def open_run(settings: Settings, manifest: Manifest, tasks: tuple[Task, ...], policy_text: str) -> RunWriter:
+def open_run(
+    settings: Settings, model: ModelDir, manifest: Manifest, tasks: tuple[Task, ...], policy_text: str
+) -> RunWriter:
     """A new run directory, or the unfinished one that is there. The tasks, the policy and the tokenizer are kept
     beside the records, so that a run can be read again wherever it is taken."""
     out = settings.out
     resumed = (out / MANIFEST).exists()
     writer = RunWriter.resume(out, manifest) if resumed else RunWriter.create(out, manifest)
     try:
-        _keep_beside(out, settings.model, tasks, policy_text)
+        _keep_beside(out, model.path, tasks, policy_text)
     except OSError as e:
         writer.close()
         raise WriteError(f"expected to write the run to {out}, found: {e}") from e

@@ -14,10 +14,11 @@ import msgspec
 
 from evals.bases import bases
 from evals.diff import compare
+from evals.drafters import inspect_drafter
 from evals.engine.prepare import prepare
+from evals.gguf import opened
 from evals.grade import Grader
 from evals.heads import borrowed_head
-from evals.model_dir import inspect_model
 from evals.records import RunReader
 from evals.remedies import OtherHead, Trial, parse_remedy, try_remedies
 from evals.speed import paired_speed
@@ -82,13 +83,14 @@ def find_remedies(
     if not blocked or not remedies:
         return ()
     records, tasks = concluded.records, tuple(concluded.tasks.values())
-    model = inspect_model(settings.model)
-    asking = ask(settings, model, tasks)
-    prepared = prepare(model, asking, device=settings.device, properties=settings.properties)
     sandbox, report = trusted_sandbox(settings.sandbox_name, tasks)
     arms = {arm.name: arm for arm in records.manifest.arms}
     found = []
     with contextlib.ExitStack() as stack:
+        model = stack.enter_context(opened(settings.model, need_head=settings.own_head))
+        drafter = None if settings.draft is None else inspect_drafter(model, settings.draft)
+        asking = ask(settings, model, tasks)
+        prepared = prepare(model, asking, device=settings.device, properties=settings.properties)
         heads = [stack.enter_context(borrowed_head(model, name, path)) for name, path in settings.heads]
         others = {head.name: OtherHead(digest=head.digest, path=head.path) for head in heads}
         kept = [arm for arm in records.manifest.arms if arm.method != "control"]
@@ -101,6 +103,7 @@ def find_remedies(
             prepared,
             (),
             heads,
+            drafter,
         )
         for verdict in blocked:
             prompts = {(verdict.task, p) for p in records.manifest.prompts[verdict.task]}

@@ -40,7 +40,7 @@ class Served(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     k: Count | None = None
     device: str | None = None
     engine: str | None = None
-    method: Literal["mtp", "draft", "prompt_lookup"] | None = None
+    method: Literal["mtp", "draft", "eagle3", "dflash", "prompt_lookup"] | None = None
     head: str | None = None
     kv_cache_precision: str | None = None
     inference_precision: str | None = None

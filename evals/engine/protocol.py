@@ -20,7 +20,10 @@ IMAGE_TAG = "<ov_genai_image_0>"
 
 
 class Build(msgspec.Struct, frozen=True, tag="build", forbid_unknown_fields=True):
-    """First line to the worker: the arm to build. head: directory to take the draft from, None for plain."""
+    """First line to the worker: the arm to build. head: directory to take the draft from, None where none is.
+
+    max_ngram: tokens that prompt lookup matches at most; None for other methods.
+    """
 
     model: str
     head: str | None
@@ -30,6 +33,7 @@ class Build(msgspec.Struct, frozen=True, tag="build", forbid_unknown_fields=True
     properties: dict[str, str]
     scheduler: dict[str, int | bool]
     stop_ids: tuple[int, ...]
+    max_ngram: int | None = None
 
 
 class Ask(msgspec.Struct, frozen=True, tag="ask", forbid_unknown_fields=True):

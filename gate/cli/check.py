@@ -38,7 +38,7 @@ SETTINGS = (
     "--model",
     required=True,
     metavar="DIR",
-    help="Model directory with an MTP head, or `sample` for the bundled one.",
+    help="Model directory with an MTP head (with --draft or --prompt-lookup any, or a GGUF file), or `sample`.",
 )
 @click.option(
     "--k",
@@ -115,6 +115,19 @@ SETTINGS = (
     "--head", "heads", multiple=True, metavar="NAME=DIR", help="Gate this head of the target (repeatable)."
 )
 @click.option(
+    "--draft",
+    type=DIRECTORY,
+    metavar="DIR",
+    help="Gate another model's drafts: its directory, EAGLE-3's or DFlash's.",
+)
+@click.option("--prompt-lookup", is_flag=True, help="Gate drafts looked up in the text so far.")
+@click.option(
+    "--max-ngram",
+    type=click.IntRange(1, 64),
+    metavar="N",
+    help="Tokens that --prompt-lookup matches at most (default 3).",
+)
+@click.option(
     "--control/--no-control", default=True, show_default=True, help="Decode with a permuted head too."
 )
 @click.option("--draft-leak", is_flag=True, help="Two control heads: do rejected drafts change the text?")
@@ -150,6 +163,9 @@ def command(
     properties: tuple[str, ...],
     scheduler: tuple[str, ...],
     heads: tuple[str, ...],
+    draft: Path | None,
+    prompt_lookup: bool,
+    max_ngram: int | None,
     quiet: bool,
     allow_limits: bool,
     sandbox_name: str | None,
@@ -163,7 +179,7 @@ def command(
 
     Exit codes: 0 serve, 1 do not serve, 2 it could not start, 3 the evidence doesn't suffice.
     """
-    from evals.arms import check_settings, parse_property, parse_scheduler
+    from evals.arms import check_drafting, check_settings, parse_property, parse_scheduler
     from evals.batches import parse_concurrency
     from evals.heads import parse_head
     from gate.policy import default_policy_text, load_policy
@@ -177,6 +193,7 @@ def command(
     heads_ = tuple(parse_head(text) for text in heads)
     depths = parse_depths(rest["depths"]) if rest["depths"] else ()
     concurrency = parse_concurrency(rest["concurrency"])
+    max_ngram = check_drafting(draft, prompt_lookup, max_ngram, heads=bool(heads), leak=rest["draft_leak"])
     every = load_tasks(task_dirs)
     chosen = load_tasks(task_dirs, task_names)
     policy_ = load_policy(policy, {task.name for task in every})
@@ -199,6 +216,8 @@ def command(
         scheduler=scheduler_,
         heads=heads_,
         concurrency=concurrency,
+        draft=draft,
+        max_ngram=max_ngram,
         sandbox_name=sandbox_name,
         budget_s=rest["budget"],
         depths=depths,

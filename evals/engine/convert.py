@@ -1,0 +1,72 @@
+"""The child that turns a GGUF file into a model directory: `python -P -m evals.engine.convert FILE DIRECTORY`.
+
+The file is others' bytes and the reader is native code, so it runs apart. openvino-genai saves graphs and tokenizer;
+the files that other libraries read the tokenizer from (tokenizer.json and its configurations) are written from what
+openvino-genai's own tokenizer says of its vocabulary. They can show tokens, not make them: there are no merges.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from evals.engine.childside import die_with_parent
+from evals.tokens import character_of_byte
+
+
+def main() -> None:
+    """Convert, or end with a code other than 0 and the reason as the last words."""
+    die_with_parent()
+    source, directory = Path(sys.argv[1]), Path(sys.argv[2])
+    try:
+        write_tokenizer(_converted(source, directory), directory)
+    except Exception as error:  # the bindings raise RuntimeError, ValueError, TypeError and others alike
+        print(error, flush=True)
+        sys.exit(1)
+
+
+def _converted(source: Path, directory: Path) -> Any:
+    """openvino-genai writes beside the file that it was given, so it is given a link in the directory."""
+    import openvino_genai
+
+    link = directory / "model.gguf"
+    link.symlink_to(source)
+    try:
+        pipeline = openvino_genai.LLMPipeline(str(link), "CPU", enable_save_ov_model=True)
+        return pipeline.get_tokenizer()
+    finally:
+        link.unlink()
+
+
+def write_tokenizer(tokenizer: Any, directory: Path) -> None:
+    """Vocabulary, control tokens, end of sequence and chat template in the files that transformers reads."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models
+
+    alphabet = character_of_byte()
+    vocabulary = {"".join(alphabet[b] for b in token): i for token, i in tokenizer.get_vocab().items()}
+    ids = sorted(vocabulary.values())
+    said = tokenizer.decode([[i] for i in ids], skip_special_tokens=True)
+    whole = tokenizer.decode([[i] for i in ids], skip_special_tokens=False)
+    control = [full for shown, full in zip(said, whole, strict=True) if not shown and full]
+    made = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    made.decoder = decoders.ByteLevel()
+    made.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in control])
+    made.save(str(directory / "tokenizer.json"))
+    stop = tokenizer.get_eos_token_id()
+    _write(directory / "config.json", {})
+    _write(directory / "generation_config.json", {"eos_token_id": stop} if stop >= 0 else {})
+    named = {"eos_token": tokenizer.get_eos_token(), "bos_token": tokenizer.get_bos_token()}
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", **{k: v for k, v in named.items() if v}}
+    _write(directory / "tokenizer_config.json", settings)
+    if tokenizer.chat_template:
+        (directory / "chat_template.jinja").write_text(tokenizer.chat_template, encoding="utf-8")
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    path.write_text(json.dumps(content), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
