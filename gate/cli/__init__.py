@@ -14,6 +14,7 @@ import click
 COMMANDS = {
     "check": ("gate.cli.check", "Decode, compare, grade, and say whether the head may be served."),
     "verify": ("gate.cli.verify", "Hold a model directory against an attestation, before it is deployed."),
+    "serve-config": ("gate.cli.serve_config", "Write a server's configuration as a verdict allows it."),
     "inspect": (
         "gate.cli.inspect",
         "Say what a model directory holds, and refuse one whose parts don't fit.",
