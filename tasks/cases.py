@@ -12,7 +12,9 @@ from tasks.constraints_spec import CONSTRAINTS, LARGEST, NUMBERS, SMALLEST
 from tasks.errors import TaskError
 from tasks.manifest import IDENTIFIER, NAME
 from tasks.reading import read_text, shown
+from tasks.schemas import check_schema
 from tasks.toml import fault
+from tasks.tools import parameters
 from tasks.types import Case, Judge
 
 MAX_CASES_BYTES: Final = 8 << 20
@@ -25,12 +27,16 @@ FIELDS: Final[dict[Judge, frozenset[str]]] = {
     "program": frozenset({"stdin", "stdout"}),
     "constraints": frozenset({"constraint", *NUMBERS}),
     "checks": frozenset({"check"}),
+    "tool_call": frozenset({"tool", "schema"}),
 }
-"""What a case may hold beside its name and why, by judge."""
+"""What a case may hold beside its name, why and turn, by judge."""
 
 
-def read_cases(folder: Path, judge: Judge) -> tuple[Case, ...]:
-    """The cases of the folder, in their order. Raises TaskError with the line that is wrong."""
+def read_cases(
+    folder: Path, judge: Judge, tools: tuple[dict[str, Any], ...] = (), turns: int = 1
+) -> tuple[Case, ...]:
+    """The cases of the folder, in their order. tools: the task's; turns: of its prompts. Raises TaskError with the line
+    that is wrong."""
     file = folder / "cases.jsonl"
     lines = read_text(folder, "cases.jsonl", MAX_CASES_BYTES).split("\n")
     cases: dict[str, Case] = {}
@@ -44,6 +50,12 @@ def read_cases(folder: Path, judge: Judge) -> tuple[Case, ...]:
                 f"{place}: expected every case to have its own name, found {case.name} twice; rename one"
             )
         _fits_judge(case, judge, place)
+        if case.turn is not None and not 1 <= case.turn <= turns:
+            raise TaskError(
+                f"{place}: expected turn from 1 to {turns}, as many as the prompts have, found {case.turn}; correct it"
+            )
+        if judge == "tool_call":
+            _tool_call(case, tools, place)
         cases[case.name] = case
         if len(cases) > MAX_CASES:
             raise TaskError(f"{place}: expected at most {MAX_CASES:,} cases, found more; split the task")
@@ -77,7 +89,11 @@ def _case(line: str, place: str) -> Case:
 
 
 def _fits_judge(case: Case, judge: Judge, place: str) -> None:
-    given = {name for name in case.__struct_fields__ if name not in ("name", "why") and _is_given(case, name)}
+    given = {
+        name
+        for name in case.__struct_fields__
+        if name not in ("name", "why", "turn") and _is_given(case, name)
+    }
     strange = sorted(given - FIELDS[judge])
     if strange:
         raise TaskError(
@@ -93,7 +109,7 @@ def _fits_judge(case: Case, judge: Judge, place: str) -> None:
             )
     elif judge == "constraints":
         _constraint(case, given, place)
-    elif case.check is None or not IDENTIFIER.fullmatch(case.check):
+    elif judge == "checks" and (case.check is None or not IDENTIFIER.fullmatch(case.check)):
         raise TaskError(
             f"{place}: expected check, the name of a function of the checks file, "
             f"found {'none' if case.check is None else shown(case.check)}; name it"
@@ -111,6 +127,17 @@ def _function(case: Case, given: set[str], place: str) -> None:
             f"{place}: expected raises to be the name of an exception's type such as ValueError, "
             f"found {shown(case.raises)}; correct it"
         )
+
+
+def _tool_call(case: Case, tools: tuple[dict[str, Any], ...], place: str) -> None:
+    if case.tool is None or parameters(tools, case.tool) is None:
+        named = ", ".join(tool["function"]["name"] for tool in tools)
+        raise TaskError(
+            f"{place}: expected tool to name one of the task's tools ({named}), "
+            f"found {'none' if case.tool is None else shown(case.tool)}; name it"
+        )
+    if case.schema is not None:
+        check_schema(case.schema, place)
 
 
 def _constraint(case: Case, given: set[str], place: str) -> None:

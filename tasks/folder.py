@@ -18,6 +18,7 @@ from tasks.cases import read_cases
 from tasks.errors import TaskError
 from tasks.manifest import CPU_S, Manifest, read_manifest, read_prompts
 from tasks.reading import digest, inside, list_files, read_text, shown
+from tasks.tools import read_tools
 from tasks.types import Task
 
 __all__ = ["TaskError", "builtin_tasks", "load_task", "load_tasks", "read_file"]
@@ -37,9 +38,17 @@ def load_task(folder: Path | str, *, builtin: bool = False) -> Task:
         if needed not in files:
             raise TaskError(f"{path}: expected the file {needed} beside task.toml, found none; add it")
     manifest = read_manifest(path)
+    _files_named(path, files, manifest)
     prompts, variants = read_prompts(path, files)
-    cases = read_cases(path, manifest.judge)
-    _references(path, files, manifest, {case.name for case in cases})
+    turns = max(prompt.turn for prompt in prompts)
+    tools = () if manifest.tools is None else read_tools(path, manifest.tools)
+    cases = read_cases(path, manifest.judge, tools, turns)
+    _answers_fit(path / "task.toml", manifest, {case.name: case.turn or turns for case in cases}, turns)
+    if not tools and any(prompt.role == "tool" for prompt in prompts):
+        raise TaskError(
+            f"{path / 'prompts.toml'}: expected tools in task.toml beside a turn that a tool says, found none; name the "
+            "file that describes them"
+        )
     return Task(
         name=manifest.name,
         title=manifest.title,
@@ -51,7 +60,7 @@ def load_task(folder: Path | str, *, builtin: bool = False) -> Task:
         max_new_tokens=manifest.max_new_tokens,
         prompts=prompts,
         cases=cases,
-        gold=manifest.gold,
+        gold=manifest.golds[-1],
         mutants=tuple(manifest.mutant),
         variants=variants,
         digest=digest(path, files),
@@ -59,6 +68,8 @@ def load_task(folder: Path | str, *, builtin: bool = False) -> Task:
         builtin=builtin,
         cpu_s=manifest.cpu_s or CPU_S,
         checks=manifest.checks,
+        tools=tools,
+        golds=manifest.golds if turns > 1 else (),
     )
 
 
@@ -145,15 +156,40 @@ def _task_folders(path: Path) -> list[Path]:
     return folders
 
 
-def _references(path: Path, files: tuple[str, ...], manifest: Manifest, cases: set[str]) -> None:
+def _files_named(path: Path, files: tuple[str, ...], manifest: Manifest) -> None:
     place = path / "task.toml"
-    named = [("gold", manifest.gold), *(("mutant.file", m.file) for m in manifest.mutant)]
-    if manifest.checks is not None:
-        named.append(("checks", manifest.checks))
+    named = [
+        *(("gold", gold) for gold in manifest.golds if gold),
+        *(("mutant.file", m.file) for m in manifest.mutant),
+    ]
+    named += [(key, file) for key in ("checks", "tools") if (file := getattr(manifest, key)) is not None]
     for key, relative in named:
         if inside(path, relative) not in files:
             raise TaskError(
                 f"{place}: expected {key} to name a file of the folder, found {relative!a}; add that file"
+            )
+
+
+def _answers_fit(place: Path, manifest: Manifest, cases: dict[str, int], turns: int) -> None:
+    """Gold answers and mutants belong to the turns of the cases (case → turn)."""
+    golds = manifest.golds
+    judged = set(cases.values())
+    if (
+        not golds
+        or golds[-1] == ""
+        or len(golds) not in {1, turns}
+        or (len(golds) == 1 and judged != {turns})
+    ):
+        wanted = f"one, or {turns}, one a turn," if judged == {turns} else f"{turns}, one a turn,"
+        raise TaskError(
+            f"{place}: expected gold to name {'one file' if turns == 1 else f'{wanted} the last of them a file'}, "
+            f"found {len(golds)}; correct it"
+        )
+    for turn, gold in enumerate(golds, 1):
+        if len(golds) == turns and (gold != "") != (turn in judged):
+            raise TaskError(
+                f"{place}: expected gold to name a file for each turn that has cases and '' for the others, found "
+                f"{shown(gold)} for turn {turn}; correct it"
             )
     for mutant in manifest.mutant:
         if not mutant.fails or len(set(mutant.fails)) < len(mutant.fails):
@@ -167,3 +203,8 @@ def _references(path: Path, files: tuple[str, ...], manifest: Manifest, cases: s
                     f"{place}: expected the mutant {mutant.file} to fail cases of cases.jsonl, "
                     f"found {name[:60]!a}, which is none; the cases are {', '.join(sorted(cases))[:400]}"
                 )
+        if len({cases[name] for name in mutant.fails}) > 1:
+            raise TaskError(
+                f"{place}: expected the mutant {mutant.file}, which is an answer to one turn, to fail cases of one turn, "
+                "found cases of several; make it two"
+            )

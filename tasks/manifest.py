@@ -8,11 +8,12 @@ from typing import Final
 
 import msgspec
 
+from tasks.conversation import WrittenPrompt, as_turns
 from tasks.errors import TaskError
 from tasks.images import check_image
 from tasks.reading import inside, shown
 from tasks.toml import read_toml
-from tasks.types import Judge, Kind, Language, Mutant, Prompt, Variants
+from tasks.types import RUNS_PROGRAMS, Judge, Kind, Language, Mutant, Prompt, Variants
 from tasks.variants import VARIANT_ID, check_variants
 
 MAX_TASK_TOML: Final = 64 << 10
@@ -42,18 +43,24 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kind: Kind
     judge: Judge
     max_new_tokens: int
-    gold: str
+    gold: str | list[str]
     language: Language | None = None
     entry: str | None = None
     cpu_s: float | None = None
     checks: str | None = None
+    tools: str | None = None
     mutant: list[Mutant] = []
+
+    @property
+    def golds(self) -> tuple[str, ...]:
+        """The gold answers' files: one, or one a turn of a conversation ("" for a turn without cases)."""
+        return (self.gold,) if isinstance(self.gold, str) else tuple(self.gold)
 
 
 class Prompts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """prompts.toml as it is written."""
 
-    prompt: list[Prompt]
+    prompt: list[WrittenPrompt]
     variants: Variants | None = None
 
 
@@ -87,7 +94,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 def _fits_judge(made: Manifest, place: Path) -> None:
     judge = f'judge = "{made.judge}"'
-    runs = made.judge != "constraints"
+    runs = made.judge in RUNS_PROGRAMS
     if made.cpu_s is not None and not (runs and 0.1 <= made.cpu_s <= MAX_CPU_S):
         expected = f"cpu_s from 0.1 to {MAX_CPU_S:.0f} seconds" if runs else f"no cpu_s beside {judge}"
         raise TaskError(f"{place}: expected {expected}, found {made.cpu_s}; correct or remove it")
@@ -101,6 +108,11 @@ def _fits_judge(made: Manifest, place: Path) -> None:
         expected = "checks, a Python file of the folder," if made.judge == "checks" else "no checks"
         found = "none" if made.checks is None else shown(made.checks)
         raise TaskError(f"{place}: expected {expected} beside {judge}, found {found}; correct it")
+    if made.judge == "tool_call" and (made.tools is None or made.kind != "exact"):
+        raise TaskError(
+            f'{place}: expected tools, a JSON file of the folder, and kind = "exact" beside {judge}, '
+            f'found {"none" if made.tools is None else shown(made.tools)} and "{made.kind}"; correct it'
+        )
     if made.judge in ("function", "checks"):
         if made.entry is None or not IDENTIFIER.fullmatch(made.entry):
             found = "none" if made.entry is None else shown(made.entry)
@@ -140,7 +152,8 @@ def read_prompts(folder: Path, files: tuple[str, ...]) -> tuple[tuple[Prompt, ..
                 f"{place}: expected the text of prompt {prompt.id} to have 1 to {MAX_PROMPT_CHARACTERS:,} characters "
                 f"and no NUL, found {len(prompt.text):,}: {shown(prompt.text)}; rewrite it"
             )
-        key = " ".join(prompt.text.split()) + f"\0{prompt.image}"
+        said = (prompt.text, *(turn.text for turn in prompt.turns))
+        key = "\0".join([*(" ".join(text.split()) for text in said), str(prompt.image)])
         if key in texts:
             raise TaskError(
                 f"{place}: expected wordings that differ, found prompts {texts[key]} and {prompt.id} alike; rewrite one"
@@ -151,6 +164,11 @@ def read_prompts(folder: Path, files: tuple[str, ...]) -> tuple[tuple[Prompt, ..
                 f"{place}: expected the image of prompt {prompt.id} to be a file of the folder, "
                 f"found {shown(prompt.image)}; add that file"
             )
+        if prompt.image is not None and prompt.turns:
+            raise TaskError(
+                f"{place}: expected no image in a prompt with turns, found both in {prompt.id}; a conversation about a "
+                "picture can't be decoded yet, remove one"
+            )
         if prompt.image is not None:
             check_image(folder, prompt.image, f"{place}, prompt {prompt.id}")
     if made.variants is not None:
@@ -160,4 +178,10 @@ def read_prompts(folder: Path, files: tuple[str, ...]) -> tuple[tuple[Prompt, ..
                 f"{place}: expected the image of [variants] to be one that a prompt shows too, "
                 f"found {shown(str(made.variants.image))}; name that one"
             )
-    return tuple(made.prompt), made.variants
+    turns = as_turns(made.prompt, place, MAX_PROMPT_CHARACTERS)
+    if made.variants is not None and len(turns) > len(made.prompt):
+        raise TaskError(
+            f"{place}: expected no [variants] beside prompts with turns, whose later turns a template can't reword, "
+            "found both; remove one"
+        )
+    return turns, made.variants
