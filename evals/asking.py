@@ -31,6 +31,8 @@ def asked(tasks: Sequence[Task], chats: Sequence[Chat], rendered: Sequence[str])
             max_new_tokens=task.max_new_tokens,
             image=None if prompt.image is None else read_bytes(task.path, prompt.image),
             messages=chat.messages,
+            tools=chat.tools,
+            after=chat.after,
         )
         for (task, prompt), chat, text in zip(_each(tasks), chats, rendered, strict=True)
     )
@@ -41,9 +43,9 @@ def _each(tasks: Sequence[Task]) -> Iterator[tuple[Task, Prompt]]:
 
 
 def _chat(task: Task, prompt: Prompt, seed: int, count: Callable[[str], int]) -> Chat:
-    """The user's turn: filler, then the picture's place, then the prompt, as far as there are any."""
+    """The turn: filler, then the picture's place, then the prompt, as far as there are any."""
     text = prompt.text if prompt.image is None else IMAGE_TAG + prompt.text
-    if task.depth is not None:
+    if task.depth is not None and prompt.after is None:
         base, _ = base_and_depth(task.name)
         text = filler(task.depth, f"{seed}/{base}/{prompt.id}", count) + text
-    return Chat(messages=(Message("user", text),))
+    return Chat(messages=(Message(prompt.role, text),), tools=task.tools, after=prompt.after)

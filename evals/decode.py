@@ -9,12 +9,13 @@ few times; each answer that it owes is recorded as a failure, so nothing planned
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Literal, Self
 
 import msgspec
 
+from evals.conversation import Conversations
 from evals.engine.process import WORKERS, EngineProcess, OutOfTime, Patience
 from evals.engine.protocol import Ask, Done
 from evals.plan import Asked, Key, Plan, Round, Turn, levels, one_at_a_time, rounds
@@ -34,7 +35,7 @@ class Decoding:
     are given. budget_s: seconds of wall time after which it stops (`stopped` says so);
     an answer that would overrun is given up, not recorded. sequential: one arm after another, one engine in memory at
     a time; None decides by device (off the CPU always) and by free memory. command: of every engine's process, where it
-    isn't the one of its arm's engine.
+    isn't the one of its arm's engine. earlier: the answers of `done`, which later turns of conversations go on from.
     """
 
     def __init__(
@@ -46,8 +47,11 @@ class Decoding:
         sequential: bool | None = None,
         patience: Patience | None = None,
         command: Sequence[str] | None = None,
+        earlier: Iterable[Answer] = (),
     ) -> None:
         self._plan = plan
+        self._conversations = Conversations(plan)
+        self._conversations.tell(earlier)
         self.sequential = one_at_a_time(plan) if sequential is None else sequential
         self._done = done
         self._rounds = [r for arms in levels(plan) for r in self._level(arms) if self._owed(r)]
@@ -85,6 +89,7 @@ class Decoding:
 
     def close(self) -> None:
         """End all engines. Safe to call twice."""
+        self._conversations.close()
         for seat in self._seats.values():
             seat.engine.kill()
 
@@ -129,6 +134,7 @@ class Decoding:
                 raise OutOfTime
             answers = self._answers(seat, round_, deadline)
             self._begun += 1
+            self._conversations.tell(answers)
             owed = {turn.key for turn in self._owed(round_)}
             for answer in answers:
                 if answer.key in owed:
@@ -142,6 +148,11 @@ class Decoding:
             failure = seat.failure
             seat.allow_restart()
             return [_failed(turn, seat.order, failure) for turn in round_]
+        whole = [self._conversations.complete(turn) for turn in round_]
+        missing = next((found for found in whole if isinstance(found, Failure)), None)
+        if missing is not None:
+            return [_failed(turn, seat.order, missing) for turn in round_]
+        round_ = tuple(turn for turn in whole if isinstance(turn, Turn))
         began = time.monotonic()
         try:
             replies = _ask(seat.engine, round_, deadline)

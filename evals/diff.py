@@ -12,6 +12,7 @@ from typing import Protocol
 from evals.align import common_prefix, realign
 from evals.loops import repeated_ngram_share
 from evals.types import Answer, Comparison, Divergence
+from tasks.types import turn_of
 
 BEFORE = 120
 AFTER = 200
@@ -39,10 +40,12 @@ def compare(base: Answer, other: Answer, tokens: Tokens) -> Comparison:
 
     A failed answer is never identical to anything. `realignment` is None where the ids are equal or an answer failed.
     Where the ids are equal and the texts aren't, what was delivered isn't the decoded ids: `stream_matches` is False.
+    Later turns of a conversation may differ in what was said before: then nothing is diffed (`same_context`).
     Raises ValueError where the two don't answer the same prompt.
     """
     asked = (base.task, base.prompt, base.prompt_sha256)
-    if asked != (other.task, other.prompt, other.prompt_sha256):
+    same_context = base.prompt_sha256 == other.prompt_sha256
+    if asked[:2] != (other.task, other.prompt) or (not same_context and turn_of(base.prompt) == 1):
         found = (other.task, other.prompt, other.prompt_sha256)
         raise ValueError(
             f"expected two answers to one prompt, found {asked} and {found}: compare prompt by prompt"
@@ -57,8 +60,10 @@ def compare(base: Answer, other: Answer, tokens: Tokens) -> Comparison:
         prompt=other.prompt,
         repeat=other.repeat,
         identical=same_ids and same_text and whole,
-        divergence=None if same_ids and same_text else _divergence(base, other, tokens),
-        realignment=realign(base, other, tokens) if whole and not same_ids else None,
+        divergence=_divergence(base, other, tokens)
+        if same_context and not (same_ids and same_text)
+        else None,
+        realignment=realign(base, other, tokens) if same_context and whole and not same_ids else None,
         tokens_after_stop=after_stop,
         over_budget=max(0, len(other.ids) - other.max_new_tokens),
         control_tokens=_places(body, tokens.control_ids),
@@ -66,6 +71,7 @@ def compare(base: Answer, other: Answer, tokens: Tokens) -> Comparison:
         repeated_4gram_share=repeated_ngram_share(other.ids),
         base_finish=base.finish,
         finish=other.finish,
+        same_context=same_context,
     )
 
 

@@ -18,10 +18,12 @@ from evals.constraints import check_constraint
 from evals.extract import extract
 from evals.judge import infra, judge
 from evals.thinking import final_part
+from evals.toolcalls import Faulty, find_call, grade_call
 from evals.types import Answer, CaseGrade, Grade, Outcome
+from evals.values import cut
 from sandbox.contract import Sandbox
 from sandbox.pool import Pool
-from tasks.types import Task
+from tasks.types import RUNS_PROGRAMS, Task, turn_of
 
 _CACHED: Final = 4_096
 """Programs whose grades are kept."""
@@ -39,6 +41,7 @@ def grade_answer(task: Task, answer: Answer, sandbox: Sandbox | None) -> Grade:
 
     Raises ValueError for an answer to another task.
     """
+    task = task.of_turn(turn_of(answer.prompt))
     found = _read(task, answer)
     if isinstance(found, Grade):
         return found
@@ -93,6 +96,7 @@ class Grader:
         self.close(cancel=kind is not None)
 
     def _grade(self, task: Task, answer: Answer) -> Grade:
+        task = task.of_turn(turn_of(answer.prompt))
         try:
             found = _read(task, answer)
             return found if isinstance(found, Grade) else _grade(answer, self._judge_once(task, found), found)
@@ -140,11 +144,18 @@ def _read(task: Task, answer: Answer) -> bytes | Grade:
     """The program to run, or the grade where there is none to run."""
     if answer.task != task.name:
         raise ValueError(f"expected an answer to the task {task.name}, found one to {answer.task}")
+    if not task.cases:
+        return _grade(answer, (), None, "no case is about this turn")
     if answer.failure is not None:
         failure = answer.failure
         return _without(task, answer, "no_program", f"no answer: {failure.kind}: {failure.message}"[:400])
     truncated = was_truncated(answer)
-    if task.judge != "constraints":
+    if task.judge == "tool_call":
+        call = find_call(answer.text, task.tools, truncated)
+        reason = str(call) if isinstance(call, Faulty) else ""
+        text = answer.text.encode("utf-8", "replace")
+        return _grade(answer, tuple(grade_call(case, task, call) for case in task.cases), text, cut(reason))
+    if task.judge in RUNS_PROGRAMS:
         found = extract(answer.text, language=task.language, entry=task.entry, truncated=truncated)
         if found.program is None:
             return _without(task, answer, "truncated" if found.truncated else "no_program", found.reason)

@@ -12,10 +12,11 @@ from typing import Self, TypeVar
 
 import msgspec
 
+from evals.conversation import Conversations
 from evals.engine.child import Child, essence
 from evals.engine.replay_protocol import FromReplayer, Load, Loaded, Measure, Measured, ReplayProblem
 from evals.model_dir import ModelDir
-from evals.plan import Plan
+from evals.plan import Plan, Turn
 from evals.types import Answer, Failure, Margin
 
 REPLAYER: tuple[str, ...] = (sys.executable, "-P", "-m", "evals.engine.replayer")
@@ -30,8 +31,9 @@ class Margins:
     """Margins of pairs (plain's answer, another arm's answer to the same prompt), one for each that parts by a token.
 
     Iterate over it once, as a context manager. Pairs that are identical, failed, or part where one side has no token
-    are passed over, and so are prompts with a picture: the replay has no vision part. `problem` says why margins are
-    missing; nothing is raised for that.
+    are passed over, and so are prompts with a picture: the replay has no vision part, and turns of a conversation that
+    had another context. earlier: plain's answers, which later turns of conversations go on from. `problem` says why
+    margins are missing; nothing is raised for that.
     """
 
     def __init__(
@@ -40,15 +42,23 @@ class Margins:
         model: ModelDir,
         pairs: Iterable[tuple[Answer, Answer]],
         *,
+        earlier: Iterable[Answer] = (),
         command: Sequence[str] = REPLAYER,
     ) -> None:
         self._plan = plan
         self._target = model.target
         shown = {(asked.task, asked.prompt) for asked in plan.asked if asked.image is not None}
-        parting = [pair for pair in pairs if first_difference(*pair) is not None]
+        parting = [
+            (base, other)
+            for base, other in pairs
+            if base.prompt_sha256 == other.prompt_sha256 and first_difference(base, other) is not None
+        ]
         self._pairs = [pair for pair in parting if (pair[0].task, pair[0].prompt) not in shown]
         self._child = Child(command)
-        self._texts = {(asked.task, asked.prompt): asked.text for asked in plan.asked}
+        self._asked = {(asked.task, asked.prompt): asked for asked in plan.asked}
+        self._arms = {arm.name: arm for arm in plan.arms}
+        self._conversations = Conversations(plan)
+        self._conversations.tell(earlier)
         self._ks = {arm.name: arm.k for arm in plan.arms}
         self.planned = len(self._pairs)
         self.problem: str | None = None
@@ -59,6 +69,7 @@ class Margins:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._conversations.close()
         self._child.kill()
 
     def __iter__(self) -> Iterator[Margin]:
@@ -69,7 +80,14 @@ class Margins:
             if self._ask(self._load(), Loaded, _LOAD_S) is None:
                 return
             for base, other in self._pairs:
-                measured = self._ask(self._measure(base, other), Measured, _MEASURE_S)
+                turn = self._conversations.complete(
+                    Turn(self._arms[base.arm], self._asked[base.task, base.prompt])
+                )
+                if isinstance(turn, Failure):
+                    self.problem = turn.message
+                    continue
+                order = self._measure(turn.asked.text, base, other)
+                measured = self._ask(order, Measured, _MEASURE_S)
                 if measured is not None:
                     yield _margin(other, measured)
                 elif not self._child.alive:
@@ -88,9 +106,9 @@ class Margins:
             batch=int(batch),
         )
 
-    def _measure(self, base: Answer, other: Answer) -> Measure:
+    def _measure(self, text: str, base: Answer, other: Answer) -> Measure:
         return Measure(
-            text=self._texts[(base.task, base.prompt)],
+            text=text,
             prompt_tokens=base.prompt_tokens,
             base_ids=base.ids,
             other_ids=other.ids,

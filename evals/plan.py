@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 import psutil
@@ -30,7 +30,9 @@ class Asked(msgspec.Struct, frozen=True):
     """One prompt to decode: its task and id, its text as rendered by the chat template, its budget in tokens.
 
     image: a PNG or JPEG file's bytes; the text has `IMAGE_TAG` where it belongs.
-    messages: what the text was rendered from.
+    messages: what the text was rendered from. A later turn of a conversation, which comes `after` the answer to another
+    prompt of its task, has no text in a plan and only its own messages: `evals.conversation` completes it when it is
+    asked. tools: what the model may call, in OpenAI's form.
     """
 
     task: str
@@ -39,6 +41,8 @@ class Asked(msgspec.Struct, frozen=True):
     max_new_tokens: int
     image: bytes | None = None
     messages: tuple[Message, ...] = ()
+    tools: tuple[dict[str, Any], ...] = ()
+    after: str | None = None
 
     @property
     def sha256(self) -> str:
@@ -53,7 +57,8 @@ class Plan(msgspec.Struct, frozen=True):
     """What to decode. repeats: arm name → how often each prompt is decoded (1 where not given).
 
     heads: arm name → directory whose head or model the arm drafts with, where it isn't the model's own head.
-    state_probe, fresh_starts: see `evals.probes`.
+    state_probe, fresh_starts: see `evals.probes`. renders: whether the model's template renders
+    conversations; a server does that itself.
     """
 
     model: Path
@@ -64,6 +69,7 @@ class Plan(msgspec.Struct, frozen=True):
     heads: Mapping[str, Path] = {}
     state_probe: bool = False
     fresh_starts: int = 0
+    renders: bool = True
 
     def build(self, arm: Arm) -> Build:
         head = str(self.heads.get(arm.name, self.model)) if arm.method in _FROM_A_DIRECTORY else None

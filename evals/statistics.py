@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 import msgspec
 
 from evals.types import Grade
+from tasks.types import conversation_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -250,12 +251,13 @@ def floor_of(values: Sequence[float], counts: Sequence[float], confidence: float
 
 
 def _first_repeats(grades: Iterable[Grade]) -> dict[str, dict[str, bool]]:
-    """ "task/prompt" to case name to passed, without cases that are `infra`."""
-    return {
-        f"{g.task}/{g.prompt}": {c.case: c.outcome == "pass" for c in g.cases if c.outcome != "infra"}
-        for g in grades
-        if g.repeat == 0
-    }
+    """ "task/prompt" to case name to passed, without cases that are `infra`; a conversation's turns are one prompt."""
+    found: dict[str, dict[str, bool]] = {}
+    for grade in grades:
+        if grade.repeat == 0:
+            cases = found.setdefault(f"{grade.task}/{conversation_of(grade.prompt)}", {})
+            cases |= {c.case: c.outcome == "pass" for c in grade.cases if c.outcome != "infra"}
+    return found
 
 
 def _interval(differences: NDArray[np.float64], confidence: float, seed: int) -> tuple[float, float]:

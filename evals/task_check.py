@@ -15,12 +15,13 @@ import msgspec
 from evals.constraints import check_constraint
 from evals.judge import judge
 from evals.thinking import final_part
+from evals.toolcalls import find_call, grade_call
 from evals.types import CaseGrade
 from sandbox.contract import Sandbox
 from sandbox.pool import Pool
 from tasks.errors import TaskError
 from tasks.folder import read_file
-from tasks.types import Prompt, Task
+from tasks.types import RUNS_PROGRAMS, Mutant, Prompt, Task, conversation_of
 from tasks.variants import variants
 
 _UNRUN: Final = "run `gate doctor`; where the task has checks of its own, see whether they can be loaded"
@@ -52,9 +53,15 @@ def check_task(task: Task, sandbox: Sandbox | None) -> tuple[Problem, ...]:
 
 
 def _gold(task: Task, pool: Pool | None) -> Iterator[Problem]:
-    place = f"{task.name}/{task.gold}"
+    for turn in range(1, task.turns + 1):
+        if task.gold_of(turn):
+            yield from _gold_of_turn(task.of_turn(turn), task.gold_of(turn), pool)
+
+
+def _gold_of_turn(task: Task, gold: str, pool: Pool | None) -> Iterator[Problem]:
+    place = f"{task.name}/{gold}"
     try:
-        text = read_file(task, task.gold)
+        text = read_file(task, gold)
         cases = _judge(task, text, pool)
     except TaskError as error:
         yield Problem(place, str(error), "error")
@@ -86,7 +93,7 @@ def _mutants(task: Task, pool: Pool | None) -> Iterator[Problem]:
     for mutant in task.mutants:
         place = f"{task.name}/{mutant.file}"
         try:
-            cases = _judge(task, read_file(task, mutant.file), pool)
+            cases = _judge(_of_mutant(task, mutant), read_file(task, mutant.file), pool)
         except TaskError as error:
             yield Problem(place, str(error), "error")
             continue
@@ -122,12 +129,19 @@ def _mutants(task: Task, pool: Pool | None) -> Iterator[Problem]:
         )
 
 
+def _of_mutant(task: Task, mutant: Mutant) -> Task:
+    """The task with the cases of the turn that the mutant answers."""
+    turn = next(case.turn for case in task.cases if case.name == mutant.fails[0])
+    return task.of_turn(turn or task.turns)
+
+
 def _prompts(task: Task) -> Iterator[Problem]:
     place = f"{task.name}/prompts.toml"
-    if len(task.prompts) < FEW_PROMPTS and task.judge != "checks":  # a data set asks each question once
+    wordings = sum(prompt.turn == 1 for prompt in task.prompts)
+    if wordings < FEW_PROMPTS and task.judge != "checks":  # a data set asks each question once
         yield Problem(
             place,
-            f"expected {FEW_PROMPTS} wordings or more, found {len(task.prompts)}",
+            f"expected {FEW_PROMPTS} wordings or more, found {wordings}",
             "warning",
             "add wordings: whether an answer changes depends on the wording",
         )
@@ -143,7 +157,17 @@ def _prompts(task: Task) -> Iterator[Problem]:
             yield Problem(place, str(last), "warning", "add words to [variants.choices]")
     for prompt in prompts:
         here = f"{place}, {prompt.id}"
-        if task.entry is not None and not re.search(rf"(?<!\w){re.escape(task.entry)}(?!\w)", prompt.text):
+        said = "\n".join(
+            p.text
+            for p in prompts
+            if conversation_of(p.id) == conversation_of(prompt.id) and p.turn <= prompt.turn
+        )
+        judged = bool(task.of_turn(prompt.turn).cases)
+        if (
+            task.entry is not None
+            and judged
+            and not re.search(rf"(?<!\w){re.escape(task.entry)}(?!\w)", said)
+        ):
             message = f"expected the prompt to name the function {task.entry}, found no mention of it"
             yield Problem(here, message, "error", "name it, or the answer can't be called")
         if special := _SPECIAL.search(prompt.text):
@@ -152,7 +176,10 @@ def _prompts(task: Task) -> Iterator[Problem]:
 
 
 def _judge(task: Task, text: str, pool: Pool | None) -> tuple[CaseGrade, ...]:
-    if task.judge != "constraints":
+    if task.judge == "tool_call":
+        call = find_call(text, task.tools)
+        return tuple(grade_call(case, task, call) for case in task.cases)
+    if task.judge in RUNS_PROGRAMS:
         return judge(task, text.encode(), pool)
     try:
         final = final_part(text).text

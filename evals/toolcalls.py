@@ -1,9 +1,9 @@
 """Finds the tool call in an answer's text, in the syntaxes of the model families, and holds it against a task's cases.
 
-Qwen's `<tool_call>` holds a JSON object, or since Qwen3-Coder and Qwen3.5 a function and its parameters as tags, whose
-values are typed by the tool's own schema. A bare JSON object with a name and arguments, alone or as the only code block,
-is taken too. What can go wrong has a name of its own, which begins what was observed. A call inside the thinking is a
-draft and no call.
+Qwen's `<tool_call>` holds a JSON object, or with Qwen3-Coder and Qwen3.5 a function and its parameters as tags, whose
+values are typed by the tool's own schema. A bare JSON object with a name and arguments, alone or as the only code
+block, is taken too. What can go wrong has a name of its own, which begins what was observed. A call inside the thinking
+is a draft and no call.
 """
 
 from __future__ import annotations
@@ -45,9 +45,7 @@ Fault = Literal[
 """What can be wrong with a call; the first that applies, in this order."""
 
 MAX_CALL_CHARACTERS: Final = 200_000
-_CALL: Final = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
-_FUNCTION: Final = re.compile(r"<function=([^>\s]{1,200})>(.*?)</function>", re.DOTALL)
-_PARAMETER: Final = re.compile(r"<parameter=([^>\s]{1,200})>\n?(.*?)\n?</parameter>", re.DOTALL)
+_FUNCTION: Final = "<function="
 _OPENING: Final = re.compile(r"<tool_call>|<function=")
 _KEYWORDS: Final[dict[str, Fault]] = {
     "additionalProperties": "extra key",
@@ -93,15 +91,22 @@ def find_call(text: str, tools: Sequence[dict[str, Any]], truncated: bool = Fals
     body = found[0]
     if len(body) > MAX_CALL_CHARACTERS:
         return Faulty("too large", f"{len(body):,} characters")
-    function = _FUNCTION.fullmatch(body.strip())
-    return _tagged(function[1], function[2], tools) if function else _json_call(body)
+    if not body.lstrip().startswith(_FUNCTION):
+        return _json_call(body)
+    parts, rest = _between(body, _FUNCTION, "</function>")
+    name, angle, inner = parts[0].partition(">") if len(parts) == 1 else ("", "", "")
+    if not angle or rest.strip():
+        return Faulty("malformed call", "no whole function")
+    return _tagged(name, inner, tools)
 
 
 def grade_call(case: Case, task: Task, call: Call | Faulty) -> CaseGrade:
     """Whether the call is what the case asks for: to its tool, with arguments that fit its schema, or where it has none
     the tool's own, in which a key that the tool doesn't name is one too many unless the schema allows for more."""
     assert case.tool is not None
-    expected = cut(f"{case.tool} with {json.dumps(case.schema, ensure_ascii=False)}" if case.schema else case.tool)
+    expected = cut(
+        f"{case.tool} with {json.dumps(case.schema, ensure_ascii=False)}" if case.schema else case.tool
+    )
     if isinstance(call, Faulty):
         outcomes: dict[Fault, Outcome] = {
             "no call": "no_program",
@@ -111,7 +116,9 @@ def grade_call(case: Case, task: Task, call: Call | Faulty) -> CaseGrade:
         return CaseGrade(case.name, outcomes.get(call.fault, "fail"), cut(str(call)), expected)
     fault = _fault(case, task, call)
     shown_call = cut(f"{call.name} {json.dumps(call.arguments, ensure_ascii=False)}")
-    return CaseGrade(case.name, "fail" if fault else "pass", cut(str(fault)) if fault else shown_call, expected)
+    return CaseGrade(
+        case.name, "fail" if fault else "pass", cut(str(fault)) if fault else shown_call, expected
+    )
 
 
 def _fault(case: Case, task: Task, call: Call) -> Faulty | None:
@@ -131,23 +138,34 @@ def _fault(case: Case, task: Task, call: Call) -> Faulty | None:
 
 def _calls(text: str) -> list[str]:
     """The bodies of all calls: tagged ones, functions without their wrapper, or the whole text as JSON."""
-    tagged = [body[1] for body in _CALL.finditer(text)]
-    rest = _CALL.sub("", text)
-    bare = [body[0] for body in _FUNCTION.finditer(rest)]
-    inner = [part for body in tagged for part in _split(body)]
-    if found := inner + bare:
+    wrapped, rest = _between(text, "<tool_call>", "</tool_call>")
+    found: list[str] = []
+    for body in (*wrapped, rest):
+        functions = [f"{_FUNCTION}{part}</function>" for part in _between(body, _FUNCTION, "</function>")[0]]
+        several = len(functions) > 1 or body is rest
+        found += functions if several else [body]
+    if found:
         return found
-    stripped = text.strip()
-    if not stripped.startswith("{"):
-        fenced = [block.content.strip() for block in blocks(text) if block.closed and block.tag in ("", "json")]
-        stripped = fenced[0] if len(fenced) == 1 else ""
-    return [stripped] if stripped.startswith("{") and '"name"' in stripped and '"arguments"' in stripped else []
+    alone = text.strip()
+    if not alone.startswith("{"):
+        fenced = [
+            block.content.strip() for block in blocks(text) if block.closed and block.tag in ("", "json")
+        ]
+        alone = fenced[0] if len(fenced) == 1 else ""
+    return [alone] if alone.startswith("{") and '"name"' in alone and '"arguments"' in alone else []
 
 
-def _split(body: str) -> list[str]:
-    """One wrapper may hold several functions."""
-    functions = [part[0] for part in _FUNCTION.finditer(body)]
-    return functions if len(functions) > 1 else [body]
+def _between(text: str, opening: str, closing: str) -> tuple[list[str], str]:
+    """What stands between each opening and the next closing, and the text without those; linear in its length."""
+    found, rest, at = [], [], 0
+    while (start := text.find(opening, at)) >= 0:
+        stop = text.find(closing, start + len(opening))
+        if stop < 0:
+            break
+        found.append(text[start + len(opening) : stop])
+        rest.append(text[at:start])
+        at = stop + len(closing)
+    return found, "".join([*rest, text[at:]])
 
 
 def _json_call(body: str) -> Call | Faulty:
@@ -167,13 +185,15 @@ def _json_call(body: str) -> Call | Faulty:
 
 
 def _tagged(name: str, body: str, tools: Sequence[dict[str, Any]]) -> Call | Faulty:
-    if _PARAMETER.sub("", body).strip():
+    parts, rest = _between(body, "<parameter=", "</parameter>")
+    if rest.strip() or not all(">" in part for part in parts):
         return Faulty("malformed call", "something beside the parameters")
     schema = parameters(tuple(tools), name) or {}
     properties = schema.get("properties", {})
     arguments: dict[str, Any] = {}
-    for found in _PARAMETER.finditer(body):
-        key, text = found[1], found[2]
+    for part in parts:
+        key, _, text = part.partition(">")
+        text = text.removeprefix("\n").removesuffix("\n")
         if key in arguments:
             return Faulty("duplicate key", shown(key))
         value = _typed(text, properties.get(key))
@@ -193,7 +213,9 @@ def _typed(text: str, schema: Any) -> Any:
     value = _value(lowered.lower() if lowered in ("True", "False", "None") else lowered)
     if isinstance(value, Faulty):
         return text if value.fault == "malformed call" else value
-    return text if isinstance(value, str) or (isinstance(value, (dict, list)) and "string" in kinds) else value
+    return (
+        text if isinstance(value, str) or (isinstance(value, (dict, list)) and "string" in kinds) else value
+    )
 
 
 def _value(text: str) -> Any:
@@ -207,7 +229,11 @@ def _value(text: str) -> Any:
         if "equals nothing" in said or "not finite" in said:
             return Faulty("not a finite number", said)
         return Faulty("too large" if said.startswith("more than") else "malformed call", cut(said))
-    return Faulty("too large", f"more than {MAX_ARGUMENT_NODES:,} values") if _nodes(value) > MAX_ARGUMENT_NODES else value
+    return (
+        Faulty("too large", f"more than {MAX_ARGUMENT_NODES:,} values")
+        if _nodes(value) > MAX_ARGUMENT_NODES
+        else value
+    )
 
 
 def _nodes(value: Any) -> int:

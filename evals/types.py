@@ -217,6 +217,9 @@ class Comparison(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     repeated_4gram_share: float = 0.0
     base_finish: Finish = "unknown"
     finish: Finish = "unknown"
+    same_context: bool = True
+    """False for a turn of a conversation before which the two had said different things: `divergence` and
+    `realignment` are None then, and only the scores can be compared."""
 
 
 class Margin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -39,7 +39,7 @@ class CasePairs(msgspec.Struct, frozen=True):
 
 
 def judged(grade: Grade | None, cases: tuple[str, ...]) -> bool:
-    """True where every case of the task has an outcome that speaks of the model."""
+    """True where every one of these cases has an outcome that speaks of the model."""
     return grade is not None and not grade.infra and tuple(c.case for c in grade.cases) == cases
 
 
@@ -53,7 +53,8 @@ def pair_cases(evidence: Evidence) -> CasePairs:
     unjudged: list[str] = []
     for prompt in evidence.prompts:
         plain, arm = evidence.plain.grades.get(prompt), evidence.spec.grades.get(prompt)
-        if not (judged(plain, evidence.cases) and judged(arm, evidence.cases)):
+        cases = evidence.cases_of(prompt)
+        if not (judged(plain, cases) and judged(arm, cases)):
             unjudged.append(prompt)
             continue
         assert plain is not None and arm is not None

@@ -50,6 +50,16 @@ def caveats(run: RunEvidence, policy: Policy, findings: Sequence[Finding]) -> tu
             "Under a quantised KV cache (u8, u4) rejected drafts leak into the numerics: the text depends on what the "
             "head drafts, not only on what is accepted, and a control arm is no exact yardstick of width noise."
         )
+    if run.manifest.environment.get("tools_left_out"):
+        out.append(
+            "The model's chat template leaves the tools out: tasks with tools asked for calls of what the model was "
+            "never shown."
+        )
+    if any(not c.same_context for item in items for c in item.spec.comparisons.values()):
+        out.append(
+            "Turns of conversations whose earlier answers differ from plain's had another context, and were judged by "
+            "the scores alone."
+        )
     diverged = sum(1 for f in findings if f.code == "diverged")
     if diverged:
         out.append(

@@ -131,6 +131,7 @@ def _decode(
         budget_s=left,
         sequential=settings.sequential,
         patience=patience,
+        earlier=RunReader(settings.out).answers() if done else (),
     )
     try:
         with grader:
@@ -177,7 +178,7 @@ def _measure(run: Path, plan: Plan, model: ModelDir, writer: RunWriter, progress
         and (own := base.get((base_of.get(a.arm, ""), a.task, a.prompt))) is not None
         and own.ids != a.ids
     ]
-    with Margins(plan, model, pairs) as margins:
+    with Margins(plan, model, pairs, earlier=base.values()) as margins:
         if margins.planned:
             progress.say(f"measuring the margins of {margins.planned} divergences")
         for margin in margins:

@@ -20,6 +20,7 @@ def describe_environment(prepared: Prepared) -> dict[str, Any]:
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "processor": _processor(),
         "cores": os.cpu_count() or 0,
+        **({"tools_left_out": True} if prepared.tools_left_out else {}),
     }
 
 

@@ -22,7 +22,7 @@ from evals.types import (
     RunEnd,
     SandboxReport,
 )
-from tasks.types import Judge, Kind
+from tasks.types import RUNS_PROGRAMS, Judge, Kind, turn_of
 
 
 class Drafts(msgspec.Struct, frozen=True):
@@ -135,11 +135,17 @@ class Evidence(msgspec.Struct, frozen=True):
     margins: dict[str, Margin]
     sandbox: SandboxReport | None
     scored: Scored | None = None
+    cases_by_turn: dict[int, tuple[str, ...]] = {}
+    """Where the task is a conversation: turn → the cases that are about it, for every turn."""
+
+    def cases_of(self, prompt: str) -> tuple[str, ...]:
+        """The cases that a prompt's answer is judged by; none for a turn that isn't judged."""
+        return self.cases_by_turn.get(turn_of(prompt), ()) if self.cases_by_turn else self.cases
 
     @property
     def executes(self) -> bool:
         """True where judging runs a program that the model wrote."""
-        return self.judge != "constraints"
+        return self.judge in RUNS_PROGRAMS
 
 
 class RunEvidence(msgspec.Struct, frozen=True):

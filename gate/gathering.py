@@ -112,9 +112,16 @@ def collect(records: Records, tasks: Mapping[str, Task], compare: Compare) -> Ru
                     ),
                     margins=margins[arm.name, name],
                     sandbox=records.sandbox,
+                    cases_by_turn=_cases_by_turn(task),
                 )
             )
     return RunEvidence(manifest=manifest, sandbox=records.sandbox, end=records.end, evidence=tuple(evidence))
+
+
+def _cases_by_turn(task: Task) -> dict[int, tuple[str, ...]]:
+    if task.turns == 1:
+        return {}
+    return {turn: tuple(c.name for c in task.of_turn(turn).cases) for turn in range(1, task.turns + 1)}
 
 
 class _Gathering:

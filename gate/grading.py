@@ -12,7 +12,7 @@ from evals.grade import Grader
 from evals.recording import RunWriter
 from evals.records import RunReader
 from evals.types import Answer, Grade, SandboxReport
-from tasks.types import Task
+from tasks.types import RUNS_PROGRAMS, Task
 
 if TYPE_CHECKING:
     from sandbox.contract import Sandbox
@@ -56,7 +56,7 @@ def trusted_sandbox(name: str | None, tasks: tuple[Task, ...]) -> tuple[Sandbox 
     from sandbox.choose import choose
     from sandbox.contract import SandboxUnavailable
 
-    if all(task.judge == "constraints" for task in tasks):
+    if not any(task.judge in RUNS_PROGRAMS for task in tasks):
         return None, SandboxReport(name="none", trusted=True, describes={"why": "no task runs programs"})
     try:
         sandbox = choose(name)

@@ -61,7 +61,7 @@ def _score(item: Evidence, base: ArmEvidence, policy: Policy) -> PairedScore | N
     prompts = [
         p
         for p in item.prompts
-        if judged(base.grades.get(p), item.cases) and judged(item.spec.grades.get(p), item.cases)
+        if judged(base.grades.get(p), item.cases_of(p)) and judged(item.spec.grades.get(p), item.cases_of(p))
     ]
     pairs = pairs_of((base.grades[p] for p in prompts), (item.spec.grades[p] for p in prompts))
     thresholds = policy.thresholds

@@ -52,7 +52,7 @@ def _control(item: Evidence) -> str:
     if item.scored is None or item.scored.control is None:
         return ""
     control = next(c for c in item.controls if c.arm.name == item.scored.control)
-    if not all(judged(control.grades.get(p), item.cases) for p in item.prompts):
+    if not all(judged(control.grades.get(p), item.cases_of(p)) for p in item.prompts):
         return ""
     return f", {sum(control.grades[p].passed for p in item.prompts)} with {control.arm.name}"
 

@@ -46,8 +46,8 @@ def load_task(folder: Path | str, *, builtin: bool = False) -> Task:
     _answers_fit(path / "task.toml", manifest, {case.name: case.turn or turns for case in cases}, turns)
     if not tools and any(prompt.role == "tool" for prompt in prompts):
         raise TaskError(
-            f"{path / 'prompts.toml'}: expected tools in task.toml beside a turn that a tool says, found none; name the "
-            "file that describes them"
+            f"{path / 'prompts.toml'}: expected tools in task.toml beside a turn that a tool says, found none; name "
+            "the file that describes them"
         )
     return Task(
         name=manifest.name,
@@ -205,6 +205,6 @@ def _answers_fit(place: Path, manifest: Manifest, cases: dict[str, int], turns: 
                 )
         if len({cases[name] for name in mutant.fails}) > 1:
             raise TaskError(
-                f"{place}: expected the mutant {mutant.file}, which is an answer to one turn, to fail cases of one turn, "
-                "found cases of several; make it two"
+                f"{place}: expected the mutant {mutant.file}, which is an answer to one turn, to fail cases of that "
+                "turn, found cases of several; make it two"
             )

@@ -6,8 +6,8 @@ ever on a short text: keywords outside the list are refused, and patterns are ma
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
-from functools import cache
 from typing import Any, Final
 
 import msgspec
@@ -82,9 +82,7 @@ def violation(schema: Any, value: Any) -> Violation | None:
     """The first fault of a value, None where it fits. `schema` has passed `check_schema`, `value` is plain JSON."""
     from jsonschema.exceptions import best_match
 
-    budget = _Patterns()
-    validator = _validator()(schema)
-    validator = validator.evolve(format_checker=budget)
+    validator = _validator(schema)
     try:
         found = best_match(validator.iter_errors(value))
     except (TimeoutError, OverflowError, RecursionError) as error:
@@ -95,37 +93,26 @@ def violation(schema: Any, value: Any) -> Violation | None:
     return Violation(_path(found.absolute_path), str(found.validator), shown(found.message, 160))
 
 
-class _Patterns:
-    """Seconds that patterns may still take; travels with a validator as its format checker, which checks no format."""
-
-    def __init__(self) -> None:
-        self.left = PATTERN_S
-
-    def check(self, instance: object, format: str) -> None:
-        """Formats are annotations here."""
-
-
-@cache
-def _validator() -> Any:
+def _validator(schema: Any) -> Any:
+    """A validator whose patterns share `PATTERN_S` seconds; TimeoutError comes out of it when they are spent."""
+    import regex
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import ValidationError
     from jsonschema.validators import extend
 
+    left = PATTERN_S
+
     def pattern(validator: Any, wanted: str, instance: Any, schema: Any) -> Iterator[Any]:
-        import time
-
-        import regex
-
+        nonlocal left
         if not isinstance(instance, str):
             return
-        budget = validator.format_checker
         began = time.monotonic()
-        matched = regex.search(wanted, instance, timeout=max(budget.left, 0.001))
-        budget.left -= time.monotonic() - began
+        matched = regex.search(wanted, instance, timeout=max(left, 0.001))
+        left -= time.monotonic() - began
         if matched is None:
             yield ValidationError(f"{shown(instance)} does not match {shown(wanted)}")
 
-    return extend(Draft202012Validator, {"pattern": pattern})
+    return extend(Draft202012Validator, {"pattern": pattern})(schema)
 
 
 def _check_pattern(pattern: Any, place: str) -> None:

@@ -5,6 +5,7 @@ All are frozen. `tasks.folder` reads them from a folder and checks them; nothing
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any, Literal
 
@@ -137,11 +138,12 @@ class Task(msgspec.Struct, frozen=True):
         return self.gold if turn == self.turns else ""
 
     def of_turn(self, turn: int) -> Task:
-        """The task with the cases of one turn only."""
+        """The task with the cases of one turn only, and a digest of its own: grades of turns mustn't be mixed up."""
         if self.turns == 1:
             return self
         cases = tuple(case for case in self.cases if (case.turn or self.turns) == turn)
-        return msgspec.structs.replace(self, cases=cases)
+        digest = hashlib.sha256(f"{self.digest}/{turn}".encode()).hexdigest()
+        return msgspec.structs.replace(self, cases=cases, digest=digest)
 
 
 def turn_of(prompt: str) -> int:

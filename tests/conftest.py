@@ -22,6 +22,7 @@ SYSTEM = {
 SLOW = {
     "test_ci_files.py",
     "test_cli_cache.py",
+    "test_cli_conversations.py",
     "test_cli_depths.py",
     "test_cli_drafting.py",
     "test_cli_kill.py",

@@ -7,7 +7,6 @@ others' code: it runs in transformers' sandboxed jinja, in a process with a time
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 import subprocess
 import sys
@@ -15,7 +14,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 
@@ -46,15 +45,17 @@ class PrepareError(ValueError):
 
 
 class Prepared(msgspec.Struct, frozen=True):
-    """rendered: one text per prompt, ready for the engine. in_force: the properties as the device really applies them
-    (a bf16 hint on a machine without bf16 reads f32 here). device_name: the device's full name.
-    versions: of the packages that decode.
+    """rendered: one text per prompt, ready for the engine, "" for a later turn of a conversation. in_force: the
+    properties as the device really applies them (a bf16 hint on a machine without bf16 reads f32 here).
+    device_name: the device's full name. versions: of the packages that decode. tools_left_out: a task has tools, and
+    the template doesn't show them.
     """
 
     rendered: tuple[str, ...]
     in_force: dict[str, str]
     device_name: str
     versions: dict[str, str]
+    tools_left_out: bool = False
 
 
 class _Order(msgspec.Struct, frozen=True):
@@ -70,6 +71,7 @@ class _Order(msgspec.Struct, frozen=True):
 
 class _Rendered(msgspec.Struct, frozen=True):
     texts: tuple[str, ...]
+    tools_left_out: bool = False
 
 
 class _Device(msgspec.Struct, frozen=True):
@@ -115,7 +117,11 @@ def prepare(
         facts = asking.result()
         rendered = rendering.result() if rendering else _Rendered(())
     return Prepared(
-        rendered=rendered.texts, in_force=facts.in_force, device_name=facts.name, versions=engine_versions()
+        rendered=rendered.texts,
+        in_force=facts.in_force,
+        device_name=facts.name,
+        versions=engine_versions(),
+        tools_left_out=rendered.tools_left_out,
     )
 
 
@@ -163,42 +169,13 @@ def main() -> None:
 
 
 def _render(order: _Order) -> _Rendered:
-    os.environ["TRANSFORMERS_VERBOSITY"] = "error"
-    os.environ["TRANSFORMERS_NO_ADVISORY_WARNINGS"] = "1"
-    with contextlib.redirect_stderr(io.StringIO()):
-        from transformers import AutoTokenizer
+    from evals.engine.rendering import Renderer, RenderError
 
     try:
-        tokenizer: Any = AutoTokenizer.from_pretrained(
-            order.model, local_files_only=True, trust_remote_code=False
-        )
-    except Exception as error:  # transformers raises whatever the files provoke
-        raise PrepareError(
-            f"{order.model}: expected a tokenizer that transformers can load, found: {error}"
-        ) from error
-    if not tokenizer.chat_template:
-        raise PrepareError(
-            f"{order.model}: expected a chat template (chat_template.jinja or in tokenizer_config.json), found none. "
-            "Copy it from the checkpoint."
-        )
-    try:
-        return _Rendered(
-            tuple(
-                str(
-                    tokenizer.apply_chat_template(
-                        [msgspec.to_builtins(message) for message in chat.messages],
-                        tokenize=False,
-                        add_generation_prompt=True,
-                        enable_thinking=False,
-                    )
-                )
-                for chat in order.chats
-            )
-        )
-    except Exception as error:  # the template is others' code
-        raise PrepareError(
-            f"{order.model}: its chat template failed: {error}. Take the checkpoint's own."
-        ) from error
+        texts, blind = Renderer(order.model).render_all(order.chats)
+    except RenderError as error:
+        raise PrepareError(str(error)) from error
+    return _Rendered(tuple(texts), blind)
 
 
 def _ask_device(order: _Order) -> _Device:

@@ -15,14 +15,14 @@ from gate.types import Finding
 def check(evidence: Evidence, policy: Policy) -> Iterator[Finding]:
     for arm in (evidence.plain, evidence.spec):
         answered = [a.prompt for a in arm.first() if a.failure is None]
-        missing = [p for p in answered if not judged(arm.grades.get(p), evidence.cases)]
+        missing = [p for p in answered if not judged(arm.grades.get(p), evidence.cases_of(p))]
         if missing:
             yield finding(
                 evidence,
                 RULE.code,
                 "unreadable",
                 f"{len(missing)} of {len(answered)} answers were not judged: "
-                f"{_why(arm.grades.get(missing[0]), evidence.cases)}",
+                f"{_why(arm.grades.get(missing[0]), evidence.cases_of(missing[0]))}",
                 arm=arm.arm.name,
                 prompt=missing[0],
                 unjudged=len(missing),

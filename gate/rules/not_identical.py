@@ -14,7 +14,7 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Finding]:
     if policy.requirement(evidence.task) != "identical":
         return
     for prompt, comparison in evidence.spec.comparisons.items():
-        if comparison.identical:
+        if comparison.identical or not comparison.same_context:
             continue
         divergence = comparison.divergence
         yield finding(

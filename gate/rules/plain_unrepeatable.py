@@ -17,7 +17,7 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Finding]:
     else:
         suspect = "suspect state kept between requests or kernels that don't repeat themselves"
     for comparison in (*plain.repeats, *(c for _, c in plain.probe_repeats)):
-        if comparison.identical:
+        if comparison.identical or not comparison.same_context:
             continue
         divergence = comparison.divergence
         at = ""

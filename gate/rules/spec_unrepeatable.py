@@ -14,7 +14,7 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Finding]:
     again = [(f"repeat {c.repeat}", c) for c in evidence.spec.repeats]
     again += [(f"start {a.session}", c) for a, c in evidence.spec.probe_repeats if a.probe == "start"]
     for where, comparison in again:
-        if comparison.identical:
+        if comparison.identical or not comparison.same_context:
             continue
         divergence = comparison.divergence
         at = ""

@@ -12,7 +12,7 @@ from gate.types import Finding
 
 def check(evidence: Evidence, policy: Policy) -> Iterator[Finding]:
     for answer, comparison in evidence.spec.probe_repeats:
-        if answer.probe != "state" or comparison.identical:
+        if answer.probe != "state" or comparison.identical or not comparison.same_context:
             continue
         divergence = comparison.divergence
         at = ""
