@@ -63,6 +63,7 @@ def command(
     """
     from evals.arms import parse_property
     from gate.cli.check import resolve_model
+    from gate.cli.outputs import read_key
     from gate.policy import load_policy
     from gate.served import Served, load_served, merge
     from gate.verify import verify
@@ -80,7 +81,7 @@ def command(
         tasks=tasks,
         max_age=None if max_age is None else timedelta(seconds=max_age),
         served=merge(load_served(served) if served else Served(), options),
-        public_key=key.read_bytes() if key else None,
+        public_key=read_key(key),
         allow_limits=allow_limits,
     )
     for check in result.checks if not quiet else result.failed:
