@@ -163,6 +163,13 @@ def test_it_prints_with_differing_answers_unfolded(run: Any, visit: Callable[...
     assert page.locator("details.prompt[open]").count() == 0
 
 
+def test_nothing_runs_off_a_printed_page(run: Any, visit: Callable[..., Any]) -> None:
+    """A4 less its margins is 688 CSS pixels wide, and paper doesn't scroll."""
+    page = visit(run.view(), viewport={"width": 688, "height": 1000})
+    page.emulate_media(media="print")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 688
+
+
 def shown(page: Any) -> list[str]:
     return page.evaluate(
         "[...document.querySelectorAll('details.prompt')].filter(e => e.checkVisibility()).map(e => e.id)"
