@@ -76,6 +76,8 @@ def run_check(
         sandbox, sandbox_report = sandbox_.result()
         manifest = make_manifest(settings, tasks, policy, digests, prepared, controls, heads, drafter)
         with open_run(settings, model, manifest, tasks, policy_text) as writer:
+            for sentence in writer.torn:
+                progress.say(f"{settings.out}: {sentence}")
             writer.sandbox(sandbox_report)
             if not sandbox_report.trusted:
                 writer.end(_end(started, 0.0, None, f"the sandbox can't be trusted: {sandbox_report.remedy}"))

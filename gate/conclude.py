@@ -54,6 +54,8 @@ def read_tasks(records: RunReader) -> dict[str, Task]:
     found = {}
     for name, digest in records.manifest.tasks.items():
         base, depth = base_and_depth(name)
+        if base in ("", "..") or Path(base).name != base:
+            raise RecordError(f"{run}: expected the name of a task, found {name!r}: the manifest was changed")
         task = load_task(run / "tasks" / base)
         if depth is not None:
             task = at_depth(task, depth)

@@ -93,6 +93,8 @@ def _clean(verdict: Verdict) -> Verdict:
         what_to_do=scrubbed(verdict.what_to_do),
         caveats=tuple(scrubbed(caveat) for caveat in verdict.caveats),
         findings=tuple(msgspec.structs.replace(f, message=scrubbed(f.message)) for f in verdict.findings),
+        sandbox=shareable(verdict.sandbox),
+        environment=shareable(verdict.environment),
     )
 
 

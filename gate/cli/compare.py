@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from gate.cli.echo import echo
 from gate.cli.options import DIRECTORY
 
 if TYPE_CHECKING:
@@ -21,14 +23,18 @@ def command(run_a: Path, run_b: Path, as_json: bool) -> int:
     """Say which verdicts, cases, acceptances and speeds moved from RUN_A to RUN_B, prompt by prompt."""
     import msgspec
 
+    from evals.records import RunReader
+    from gate.cli.outputs import say_torn
     from gate.compare import compare_runs
 
     moves = compare_runs(run_a, run_b)
+    for run in (run_a, run_b):
+        say_torn(RunReader(run))
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(moves), indent=2))
+        click.echo(json.dumps(msgspec.to_builtins(moves), indent=2))
     else:
         for line in _lines(moves):
-            click.echo(line)
+            echo(line)
     return 0
 
 

@@ -7,6 +7,8 @@ import sys
 
 import click
 
+from gate.cli.echo import echo
+
 OURS = ("tasks", "sandbox", "evals", "gate", "reports")
 
 
@@ -45,15 +47,15 @@ def run_guarded(command: click.Command) -> int:
         return 3
     except Exception as e:
         if is_user_error(e):
-            click.echo(f"gate: {e}", err=True)
+            echo(f"gate: {e}", err=True)
             return 2
         if could_not_write(e):
-            click.echo(f"gate: {e}", err=True)
+            echo(f"gate: {e}", err=True)
             return 3
         if isinstance(e, OSError):
-            click.echo(f"gate: {e.strerror or e}{f': {e.filename}' if e.filename else ''}", err=True)
+            echo(f"gate: {e.strerror or e}{f': {e.filename}' if e.filename else ''}", err=True)
             return 3
-        click.echo(
+        echo(
             f"gate: internal error ({type(e).__name__}: {e}). This is a fault of the tool, and no verdict was given; "
             "run again with GATE_DEBUG=1 for the traceback and report it.",
             err=True,

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from gate.cli.echo import echo
 from gate.cli.options import DIRECTORY
 
 
@@ -19,8 +20,11 @@ def command(run: Path, out: Path | None, overwrite: bool) -> int:
     Needs the extra `data`: pip install 'mtp-gate[data]'.
     """
     from evals.export_run import export_run
+    from evals.records import RunReader
+    from gate.cli.outputs import say_torn
 
     out = out or run / "answers.parquet"
     rows = export_run(run, out, overwrite=overwrite)
-    click.echo(f"{out}: {rows} rows")
+    say_torn(RunReader(run))
+    echo(f"{out}: {rows} rows")
     return 0

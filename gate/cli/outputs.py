@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
+from evals.records import RunReader
+from gate.cli.echo import echo
 from gate.conclude import Concluded
 from gate.planning import Settings
 from gate.policy import Policy
@@ -44,8 +46,15 @@ def conclude_and_write(
 
     used = policy or run / "policy.toml"
     concluded = conclude(run, load_policy(used))
+    say_torn(concluded.records)
     text = used.read_text(encoding="utf-8")
     return write_outputs(concluded, Shown(text, allow_limits, quiet, redact, github, read_key(sign_with)))
+
+
+def say_torn(records: RunReader) -> None:
+    """Say on stderr which of the run's records a crash or a full disk cut short."""
+    for sentence in records.torn:
+        echo(f"gate: {records.path}: {sentence}", err=True)
 
 
 def view_of(concluded: Concluded, policy_text: str | None = None, *, redact: bool = False) -> View:
@@ -91,17 +100,15 @@ def write_outputs(concluded: Concluded, shown: Shown) -> int:
                 run, verdict, records.manifest, private_key=shown.sign_with, passphrase=_passphrase()
             )
         except AttestationError as e:
-            click.echo(f"gate: no attestation: {e}", err=True)
+            echo(f"gate: no attestation: {e}", err=True)
         write_file(run / "report.html", render(view).encode("utf-8", "replace"))
         write_file(run / "junit.xml", junit(view))
         write_file(run / "summary.md", markdown(view).encode("utf-8", "replace"))
     except OSError as e:
-        click.echo(
-            f"gate: could not write to {run}: {e.strerror or e}; the verdict below is not on disk", err=True
-        )
+        echo(f"gate: could not write to {run}: {e.strerror or e}; the verdict below is not on disk", err=True)
         code = 3
     if shown.quiet:
-        click.echo(f"{verdict.sentence} {verdict.what_to_do}")
+        echo(f"{verdict.sentence} {verdict.what_to_do}")
     else:
         print_verdict(verdict, console(), report=str(run / "report.html"))
     if shown.github:
@@ -114,10 +121,10 @@ def show_remedies(settings: Settings, concluded: Concluded, policy: Policy) -> N
     """Try the policy's remedies on what is blocked, write remedies.json and say which would be served."""
     from gate.remedying import REMEDIES, describe, encode_remedies, find_remedies
 
-    found = find_remedies(settings, concluded, policy, lambda text: click.echo(text, err=True))
+    found = find_remedies(settings, concluded, policy, lambda text: echo(text, err=True))
     write_file(concluded.run / REMEDIES, encode_remedies(found))
     for line in describe(found) or ["no task is blocked, so no remedy was tried"]:
-        click.echo(line)
+        echo(line)
 
 
 def read_key(path: Path | None) -> bytes | None:

@@ -6,9 +6,8 @@ import contextlib
 from collections.abc import Callable
 from typing import Any, Self
 
-import click
-
 from evals.types import Answer
+from gate.cli.echo import echo
 
 
 class TerminalProgress:
@@ -48,7 +47,7 @@ class TerminalProgress:
     def say(self, text: str) -> None:
         """A line on stderr."""
         if not self._quiet:
-            click.echo(text, err=True)
+            echo(text, err=True)
 
 
 def _span(seconds: float) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from gate.cli.echo import echo
 from gate.cli.options import DIRECTORY, DURATION
 
 
@@ -30,7 +31,7 @@ def command(root: Path, older_than: float | None, max_size: str | None, keep: in
     if older_than is None and max_size is None:
         for run in runs:
             state = run.decision or ("complete" if run.complete else "unfinished")
-            click.echo(
+            echo(
                 f"{run.created:%Y-%m-%d %H:%M}  {show_size(run.size):>8}  {state:18}  {run.model}  {run.path}"
             )
         return 0
@@ -39,5 +40,5 @@ def command(root: Path, older_than: float | None, max_size: str | None, keep: in
     for run, why in choose(runs, datetime.now(UTC), older_than=age, max_total=size, keep=keep):
         done = remove(run, why, dry_run=dry_run)
         verb = ("would remove" if dry_run else "removed") if done.removed else "kept"
-        click.echo(f"{verb} {run.path}: {done.why}")
+        echo(f"{verb} {run.path}: {done.why}")
     return 0

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from gate.cli.echo import echo
 from gate.cli.options import sandbox_option
 
 
@@ -21,7 +22,7 @@ def list_tasks(task_dirs: tuple[Path, ...]) -> None:
     from tasks.folder import load_tasks
 
     for task in load_tasks(task_dirs):
-        click.echo(
+        echo(
             f"{task.name:16}  {task.kind:6}  {len(task.prompts)} prompts  {len(task.cases):3} cases  {task.title}"
         )
 
@@ -49,9 +50,9 @@ def check(folder: Path | None, sandbox_name: str | None) -> int:
         for problem in problems:
             errors += problem.severity == "error"
             fix = f" {problem.fix}" if problem.fix else ""
-            click.echo(f"{task.name}: {problem.severity}: {problem.place}: {problem.message}{fix}")
+            echo(f"{task.name}: {problem.severity}: {problem.place}: {problem.message}{fix}")
         if not any(p.severity == "error" for p in problems):
-            click.echo(
+            echo(
                 f"{task.name}: gold passes {len(task.cases)} cases, {len(task.mutants)} mutants fail as they should"
             )
     return 1 if errors else 0
@@ -93,6 +94,6 @@ def import_(
         max_new_tokens=max_new_tokens,
     )
     for skipped in made.skipped:
-        click.echo(f"row {skipped.row} left out: {skipped.reason}", err=True)
-    click.echo(f"{made.out}: {len(made.names)} tasks; use them with --tasks {made.out}")
+        echo(f"row {skipped.row} left out: {skipped.reason}", err=True)
+    echo(f"{made.out}: {len(made.names)} tasks; use them with --tasks {made.out}")
     return 0

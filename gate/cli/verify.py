@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from gate.cli.echo import echo
 from gate.cli.options import DIRECTORY, DURATION, policy_option, quiet_option, task_options
 
 
@@ -85,9 +86,9 @@ def command(
         allow_limits=allow_limits,
     )
     for check in result.checks if not quiet else result.failed:
-        click.echo(f"{'ok  ' if check.ok else 'FAIL'}  {check}")
+        echo(f"{'ok  ' if check.ok else 'FAIL'}  {check}")
     if not quiet:
         for note in result.notes:
-            click.echo(f"note  {note}")
-    click.echo(result.sentence)
+            echo(f"note  {note}")
+    echo(result.sentence)
     return result.exit_code

@@ -14,7 +14,6 @@ import re
 import shutil
 import subprocess
 import sys
-import sysconfig
 from collections.abc import Callable, Iterator
 from importlib import resources
 from pathlib import Path
@@ -28,6 +27,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "evals/sample").glob("*.md")])
 SHELL = ("", "sh", "bash", "console")
 NEEDS = {
+    "gate check --model FILE.gguf --prompt-lookup",
     "gate check --model DIR --device GPU.0 --ov KV_CACHE_PRECISION=f16",
     "gate check --model DIR --k 1 --device GPU.0 --ov KV_CACHE_PRECISION=f16 --out gate-runs/today",
 }
@@ -42,6 +42,7 @@ EXPECTED = {
     "gate report": {0, 1, 3},
     "gate grade": {0, 1, 3},
     "gate verify": {3},
+    "gate serve-config": {0, 1, 3},
 }
 """Exit codes of commands that give a verdict: a model of a few words is never served. All others: 0."""
 
@@ -56,6 +57,7 @@ def commands(page: Path) -> Iterator[tuple[str, str]]:
                     yield command, comment
 
 
+INSTALLED = [path for path in sys.path if path.endswith("site-packages")]
 ALL = [(page, command, comment) for page in PAGES for command, comment in commands(page)]
 
 
@@ -125,6 +127,8 @@ LAID: dict[str, Callable[[Path], None]] = {
 
 def before(command: str, work: Path) -> None:
     """What a reader has done by then."""
+    if "gate-runs/TIME" in command:
+        (work / "gate-runs/TIME").symlink_to(max((work / "gate-runs").iterdir()).resolve())
     if command.startswith("gate compare"):
         shutil.copytree(work / "gate-run", work / "gate-runs/today")
 
@@ -133,7 +137,7 @@ def after(command: str, work: Path) -> None:
     """What a command must have done for the next to find it."""
     if "pip install" in command:  # what was left undone: to download what this environment has
         (packages,) = (work / "gate-env").glob("lib/python*/site-packages")
-        (packages / "dependencies.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
+        (packages / "dependencies.pth").write_text("\n".join(INSTALLED) + "\n")
 
 
 @pytest.mark.slow
@@ -147,14 +151,13 @@ def test_every_command_of_a_page_runs_as_it_is_written(page: Path, model: Path, 
     for name in ("DIR", "sample", "exports/f16", "exports/int4"):
         (work / name).symlink_to(model)
     LAID.get(page.name, lambda work: None)(work)
-    purelib = sysconfig.get_paths()["purelib"]
     offline = {"PIP_NO_DEPS": "1", "PIP_NO_BUILD_ISOLATION": "0", "PIP_NO_INDEX": "1"}
     env = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     for command, comment in commands(page):
         if command in ELSEWHERE or comment.startswith("needs "):
             continue
         before(command, work)
-        more = {**offline, "PYTHONPATH": purelib} if "pip install" in command else {}
+        more = {**offline, "PYTHONPATH": ":".join(INSTALLED)} if "pip install" in command else {}
         done = subprocess.run(
             ["bash", "-c", command], cwd=work, env=env | more, capture_output=True, text=True, timeout=600
         )

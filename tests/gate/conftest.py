@@ -1,7 +1,10 @@
-"""What the tests of gate share: a small model directory, and a run's verdict and manifest that belong to it."""
+"""What the tests of gate share: a small model directory, a run's verdict and manifest that belong to it, runs of
+earlier versions, and the command line in this process."""
 
 from __future__ import annotations
 
+import sys
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,8 @@ from evals.digest import digest_model
 from evals.model_dir import inspect_model
 from evals.types import Arm, Manifest
 from gate.attestation import sha256, spell
+from gate.cli import gate as command_line
+from gate.cli.errors import run_guarded
 from gate.types import Decision, TaskVerdict, Verdict
 
 GRAPH = b'<?xml version="1.0"?>\n<net name="m"><layer><data offset="0" size="16" /></layer></net>\n'
@@ -145,3 +150,30 @@ def reseal() -> Callable[[dict[str, Any]], bytes]:
         return spell(statement)
 
     return seal
+
+
+@pytest.fixture
+def unpack(tmp_path: Path) -> Callable[[str], Path]:
+    """unpack(name) -> the run directory of that name from tests/fixtures/runs"""
+
+    def unpacked(name: str) -> Path:
+        with tarfile.open(Path(__file__).parents[1] / "fixtures" / "runs" / f"{name}.tar.gz") as archive:
+            archive.extractall(tmp_path, filter="data")
+        return tmp_path / name
+
+    return unpacked
+
+
+@pytest.fixture
+def command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str]]:
+    """command(*arguments) -> exit code, what `gate` with these printed on stdout and stderr"""
+
+    def call(*arguments: str | Path) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["gate", *map(str, arguments)])
+        capsys.readouterr()
+        code = run_guarded(command_line)
+        return code, "".join(capsys.readouterr())
+
+    return call

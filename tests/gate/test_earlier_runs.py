@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,37 +14,13 @@ from typing import Any
 import pytest
 
 from evals.records import RunReader
-from gate.cli import gate
-from gate.cli.errors import run_guarded
 
-FIXTURES = Path(__file__).parents[1] / "fixtures" / "runs"
 RUNS = ("first-wired", "with-margins")
 
 
 @pytest.fixture(params=RUNS)
-def run(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    return unpacked(request.param, tmp_path)
-
-
-def unpacked(name: str, into: Path) -> Path:
-    with tarfile.open(FIXTURES / f"{name}.tar.gz") as archive:
-        archive.extractall(into, filter="data")
-    return into / name
-
-
-@pytest.fixture
-def command(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., tuple[int, str]]:
-    """command(*arguments) -> exit code, what was printed on stdout and stderr"""
-
-    def call(*arguments: str | Path) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", ["gate", *map(str, arguments)])
-        capsys.readouterr()
-        code = run_guarded(gate)
-        return code, "".join(capsys.readouterr())
-
-    return call
+def run(request: pytest.FixtureRequest, unpack: Callable[[str], Path]) -> Path:
+    return unpack(request.param)
 
 
 def told(run: Path) -> Any:
@@ -96,16 +70,16 @@ def test_everything_else_reads_it_too(run: Path, tmp_path: Path, command: Any) -
     assert code == 0 and "the whole: stays serve" in said and "unpaired" not in said
 
 
-def test_runs_of_two_versions_are_compared(tmp_path: Path, command: Any) -> None:
-    code, said = command("compare", *(unpacked(name, tmp_path) for name in RUNS))
+def test_runs_of_two_versions_are_compared(unpack: Any, command: Any) -> None:
+    code, said = command("compare", *(unpack(name) for name in RUNS))
     assert code == 0
     assert "csv mtp@1: 36 -> 36 of 40 cases, 4 of 4 answers the same" in said
     assert "unpaired task prose: only in run B" in said
 
 
 @pytest.mark.parametrize("how", ["report", "grade", "card", "export-run", "compare"])
-def test_a_run_of_a_later_version_is_refused_in_a_sentence(how: str, tmp_path: Path, command: Any) -> None:
-    run = unpacked("first-wired", tmp_path)
+def test_a_run_of_a_later_version_is_refused_in_a_sentence(how: str, unpack: Any, command: Any) -> None:
+    run = unpack("first-wired")
     manifest = json.loads((run / "manifest.json").read_text()) | {"schema": 2, "unheard": "of"}
     (run / "manifest.json").write_text(json.dumps(manifest))
     before = (run / "verdict.json").read_bytes()
