@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from gate.cli.echo import echo
 from gate.cli.options import DIRECTORY, policy_option
 
 NAMES = ("ovms", "arcint", "llama.cpp")
@@ -46,9 +47,9 @@ def command(
         else:
             out.mkdir(parents=True, exist_ok=True)
             write_file(out / config.file, config.text.encode())
-            click.echo(f"{out / config.file}: {config.server}, head {'on' if config.head else 'off'}")
+            echo(f"{out / config.file}: {config.server}, head {'on' if config.head else 'off'}")
     if not found.head:
-        click.echo(f"gate: head off: {found.why}", err=True)
+        echo(f"gate: head off: {found.why}", err=True)
     return (
         0
         if any(config.head for config in made)
