@@ -14,6 +14,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 from collections.abc import Callable, Iterator
 from importlib import resources
 from pathlib import Path
@@ -28,13 +29,16 @@ PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "eva
 SHELL = ("", "sh", "bash", "console")
 NEEDS = {
     "gate check --model FILE.gguf --prompt-lookup",
+    "gate check --model model.gguf --prompt-lookup --draft SMALLER --k 3",
+    "gate check --model DIR --draft SMALLER --k 3",
+    "gate check --model DIR --depths 512,4096,16384",
     "gate check --model DIR --device GPU.0 --ov KV_CACHE_PRECISION=f16",
     "gate check --model DIR --k 1 --device GPU.0 --ov KV_CACHE_PRECISION=f16 --out gate-runs/today",
 }
 """Commands that need what a test's machine lacks: a page says so beside each."""
 
-ELSEWHERE = {"make check", "make test"}
-"""What .ci/run does on a clean clone: `make test-all`, which sets up as these do."""
+ELSEWHERE = {"make check", "make test", "pip install 'mtp-gate[heads]'"}
+"""What .ci/run does on a clean clone: `make test-all`, which sets up as these do, with every extra."""
 
 EXPECTED = {
     "gate check": {0, 1, 3},
@@ -118,10 +122,25 @@ def lay_policy(work: Path) -> None:
     shutil.copyfile(ROOT / "gate/policy_default.toml", work / "gate.toml")
 
 
+def lay_heads(work: Path) -> None:
+    (work / "CHECKPOINT").symlink_to(ROOT / "tests/models/qwen3_5")
+    (work / "EXPORT").symlink_to(sample_dir())
+
+
+def lay_run(work: Path) -> None:
+    """The run of today, which needed a GPU: here it is one that is kept as a fixture."""
+    (work / "gate-runs").mkdir()
+    with tarfile.open(ROOT / "tests/fixtures/runs/with-margins.tar.gz") as archive:
+        archive.extractall(work / "gate-runs", filter="data")
+    (work / "gate-runs/with-margins").rename(work / "gate-runs/today")
+
+
 LAID: dict[str, Callable[[Path], None]] = {
     "README.md": lay_readme,
     "writing-a-task.md": lay_task_page,
     "gating-in-ci.md": lay_policy,
+    "heads.md": lay_heads,
+    "serving-a-head.md": lay_run,
 }
 
 
