@@ -26,6 +26,13 @@ _CHUNK = 1 << 20
 _SPAN = re.compile(rb'offset="(\d{1,19})" size="(\d{1,19})"')
 _OVERLAP = 64
 
+_HINTS = {
+    ".xml": "It looks like one file of a model: give its directory.",
+    ".bin": "It looks like one file of a model: give its directory.",
+    ".gguf": "A GGUF file is read as --model alone, by gate check with --prompt-lookup or --draft, and by gate verify.",
+}
+"""What a file's name suggests, where a directory was expected."""
+
 HeadLayout = Literal["genai", "split"]
 _Layers = Annotated[int, msgspec.Meta(ge=0, le=1024)]
 
@@ -141,11 +148,7 @@ def list_files(root: Path) -> dict[str, int]:
             f"{root}: expected a model directory, found nothing there. Check the path's spelling."
         )
     if not root.is_dir():
-        hint = (
-            "It looks like one file of a model: give its directory."
-            if root.suffix in (".xml", ".bin")
-            else ""
-        )
+        hint = _HINTS.get(root.suffix.lower(), "")
         raise ModelDirError(
             f"{root}: expected a directory exported for OpenVINO, found a file. {hint}".rstrip()
         )

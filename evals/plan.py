@@ -25,6 +25,9 @@ _RESIDENT = 1.4
 _FROM_A_DIRECTORY: frozenset[Method] = frozenset({"mtp", "control", "draft", "eagle3", "dflash"})
 """Methods whose drafts come from files: the others' come from the text, or there are none."""
 
+_OWN_MODEL: frozenset[Method] = frozenset({"draft", "eagle3", "dflash"})
+"""Methods whose directory in `Plan.heads` holds another model, not links to the target beside a head."""
+
 
 class Asked(msgspec.Struct, frozen=True):
     """One prompt to decode: its task and id, its text as rendered by the chat template, its budget in tokens.
@@ -166,6 +169,12 @@ def one_at_a_time(plan: Plan) -> bool:
     """Whether only one engine should be in memory at a time: off the CPU always, on it where memory is short."""
     if any(not arm.device.upper().startswith("CPU") for arm in plan.arms):
         return True
-    weights = sum(file.stat().st_size for file in plan.model.glob("*.bin"))
+    target = _weights(plan.model)
+    drafts = {arm.name: _weights(plan.heads[arm.name]) for arm in plan.arms if arm.method in _OWN_MODEL}
+    most = max((sum(target + drafts.get(arm.name, 0) for arm in level) for level in levels(plan)), default=0)
     available: int = psutil.virtual_memory().available
-    return weights * _RESIDENT * max(map(len, levels(plan)), default=0) > available
+    return most * _RESIDENT > available
+
+
+def _weights(directory: Path) -> int:
+    return sum(file.stat().st_size for file in directory.glob("*.bin"))

@@ -21,7 +21,10 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Finding]:
             "nothing was drafted (0/0), so speculation was not exercised; that is not an acceptance of 0 %"
         )
     elif total.drafted is None and not any(a.multi_token_steps for a in answers):
-        message = "the runtime has no draft counters and no step delivered more than one token: speculation never ran"
+        message = (
+            "the runtime has no draft counters and no step delivered more than one token: no draft was accepted, and "
+            "whether any was made isn't known"
+        )
     else:
         return
     yield finding(evidence, RULE.code, "unreadable", message, accepted=total.accepted, drafted=total.drafted)

@@ -3,6 +3,7 @@ another vocabulary's words are drafted, or a directory that can't draft is passe
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from evals.arms import ArmError, build_arms, check_drafting, drafter_paths
 from evals.digest import ModelDigests, digest_dir
 from evals.drafters import inspect_drafter
 from evals.model_dir import ModelDir, ModelDirError, inspect_model
-from evals.plan import Plan
+from evals.plan import Plan, one_at_a_time
 
 DIGESTS = ModelDigests(whole="w" * 64, target="t" * 64, head=None, files={})
 
@@ -122,6 +123,27 @@ def test_a_draft_model_and_prompt_lookup_are_arms_of_their_own(target: ModelDir,
     built = [plan.build(arm) for arm in arms]
     assert [b.head for b in built] == [None, str(drafter.path), str(drafter.path), None, None]
     assert [b.max_ngram for b in built] == [None, None, None, 3, 3]
+
+
+def test_a_drafts_weights_count_where_memory_is_short(
+    target: ModelDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drafter = inspect_drafter(target, lay(tmp_path / "model"))
+    for file in (target.path, drafter.path):
+        os.truncate(file / "openvino_model.bin", 1 << 20)
+    memory = type("Memory", (), {"available": int(3.5 * (1 << 20))})
+    monkeypatch.setattr("psutil.virtual_memory", lambda: memory)
+    for with_draft in (None, drafter):
+        arms = build_arms(DIGESTS, drafter=with_draft, max_ngram=None if with_draft else 3)
+        plan = Plan(
+            model=target.path,
+            arms=arms,
+            repeats={},
+            asked=(),
+            stop_ids=frozenset(),
+            heads=drafter_paths(arms, with_draft),
+        )
+        assert one_at_a_time(plan) is (with_draft is not None)
 
 
 def test_ways_that_do_not_go_together_are_refused() -> None:

@@ -157,6 +157,17 @@ def test_worth_is_unknown_where_speed_was_not_measured(scene):
     assert any("throughput was not measured" in c for c in verdict.caveats)
 
 
+@pytest.mark.parametrize("method", ["draft", "eagle3", "dflash", "prompt_lookup"])
+def test_what_drafts_without_a_head_has_a_verdict_and_no_control_arm(scene, method):
+    scene.add_arm("other@3", method, 3, repeats=2)
+    del scene.arms["mtp@1"]
+    scene.answers_by = {key: a for key, a in scene.answers_by.items() if a.arm != "mtp@1"}
+    verdict = scene.verdict()
+    assert [task.arm for task in verdict.tasks] == ["other@3"]
+    assert any("no control arm for drafts" in c for c in verdict.caveats)
+    assert not any("this target and head" in c for c in verdict.caveats)
+
+
 def test_caveats_say_what_cannot_be_said(scene):
     scene.add_task("prose", judge="constraints", kind="prose", builtin=True)
     scene.environment = {"in_force": {"KV_CACHE_PRECISION": "u8"}}
