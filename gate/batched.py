@@ -1,8 +1,9 @@
 """What a run's batches say together: who was in flight with whom, how fast each batch was, whether drafts were made.
 
 Where several requests are in flight openvino-genai counts no drafts for one of them. Its steps show them all the same:
-a step of n tokens accepted n - 1 of the K drafts that each verify step makes. That drafts are made at all is seen from
-steps of more than one token, of any arm of the same engine under the same load: without one, nothing is known.
+a step of n tokens accepted n - 1 of the K drafts that each verify step makes (fewer where the budget ends before). That
+drafts are made at all is seen from steps of more than one token, of any arm of the same engine under the same load:
+without one, nothing is known.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from evals.crossed import Crossed, crossed
 from evals.together import BatchRates, place_of
 from evals.types import Answer, Arm
 
-FIXED_K = frozenset({"mtp", "control", "draft"})
+FIXED_K = frozenset({"mtp", "control", "draft", "eagle3"})
 """Methods that draft K tokens for every verify step (greedy, no confidence threshold)."""
 
 
@@ -60,10 +61,13 @@ class Batches:
             or (ENGINE, arm.concurrency) not in self._drafting
         ):
             return answer
-        verified = answer.steps[1:]
-        return msgspec.structs.replace(
-            answer, accepted=sum(step - 1 for step in verified), drafted=arm.k * len(verified)
-        )
+        accepted = drafted = 0
+        position = answer.steps[0]
+        for step in answer.steps[1:]:
+            accepted += step - 1
+            drafted += min(arm.k, answer.max_new_tokens - position - 1)
+            position += step
+        return msgspec.structs.replace(answer, accepted=accepted, drafted=max(drafted, accepted))
 
     def crossed(
         self,

@@ -133,6 +133,20 @@ def test_acceptance_is_read_off_the_steps(loaded):
     assert (arm.accepted, arm.drafted) == (4 * ((tokens - 1) // 2), 4 * (tokens // 2))
 
 
+@pytest.mark.parametrize(
+    ("steps", "counted"),
+    [((1, 1, 1, 1, 1, 1, 1, 1), (0, 11)), ((1, 1, 2, 3, 1), (3, 6))],
+    ids=["none accepted", "some accepted"],
+)
+def test_the_last_steps_draft_no_more_than_the_budget_leaves(loaded, steps, counted):
+    """As openvino-genai counts the same two answers where each is alone (K = 2, 8 tokens allowed)."""
+    loaded.arms["mtp@1/n4"] = msgspec.structs.replace(loaded.arms["mtp@1/n4"], k=2)
+    loaded.change("w1", arm="mtp@1/n4", ids=(65,) * 8, text="A" * 8, steps=steps, max_new_tokens=8)
+    item = next(i for i in loaded.run().evidence if (i.spec.arm.name, i.task) == ("mtp@1/n4", "csv"))
+    answer = item.spec.by_prompt()["w1"]
+    assert (answer.accepted, answer.drafted) == counted
+
+
 def test_without_a_step_of_several_tokens_nothing_was_exercised(loaded):
     for task in loaded.tasks:
         tokens = len(loaded.answers_by["plain", task, "w1", 0].ids)
