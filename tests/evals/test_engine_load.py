@@ -12,6 +12,8 @@ from evals.engine.protocol import Ask, Build, Done
 from evals.model_dir import inspect_model
 from evals.types import Failure
 
+pytestmark = pytest.mark.engine
+
 
 @pytest.fixture(scope="module")
 def decoded(

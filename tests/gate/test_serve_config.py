@@ -81,6 +81,11 @@ def test_no_head_without_a_verdict_for_it(decision: str, decide: Callable[..., A
         assert "head off" in text(found, name)
 
 
+def test_a_limit_makes_no_verdict(decide: Callable[..., Allowed]) -> None:
+    assert not decide("inconclusive", limits={"mtp@1": {"depth": 4096}}).head
+    assert not decide("do_not_serve", limits={"mtp@1": {"depth": 4096}}).head
+
+
 def test_one_task_that_fails_is_enough(decide: Callable[..., Allowed]) -> None:
     def spoil(verdict: Any) -> Any:
         first, *rest = verdict.tasks
