@@ -79,6 +79,7 @@ def test_result_statement(verdict: Verdict, manifest: Manifest, verdict_json: by
             "repeats": manifest.repeats,
             "policy": manifest.policy_digest,
             "inForce": manifest.environment.get("in_force", {}),
+            **({} if manifest.filler_seed is None else {"fillerSeed": manifest.filler_seed}),
         },
     }
     configuration = [

@@ -100,6 +100,7 @@ class _Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="came
     repeats: dict[str, int]
     policy: str
     in_force: dict[str, str]
+    filler_seed: int | None = None
 
 
 def read_claims(raw: bytes) -> Claims:
@@ -189,16 +190,15 @@ def _check_checksum(statement: dict[str, Any], checksum: str) -> None:
 def _run_identity(claims: Claims, run: _Run, arms: list[tuple[str, str]]) -> str:
     """`Manifest.identity()`, from what the statement says. Not by way of the types: they may gain fields, and a
     statement that was made before must still hash to what it says."""
-    return _hash(
-        {
-            "schema": run.schema,
-            "arms": arms,
-            "tasks": claims.tasks,
-            "prompts": run.prompts,
-            "repeats": run.repeats,
-            "policy": run.policy,
-        }
-    )
+    fields = {
+        "schema": run.schema,
+        "arms": arms,
+        "tasks": claims.tasks,
+        "prompts": run.prompts,
+        "repeats": run.repeats,
+        "policy": run.policy,
+    }
+    return _hash(fields if run.filler_seed is None else {**fields, "filler_seed": run.filler_seed})
 
 
 def _hash(fields: dict[str, Any]) -> str:

@@ -120,6 +120,16 @@ def test_it_fixes_what_the_verdict_holds_for(make_attested_run: Callable[..., An
     assert claims.decision == "serve"
 
 
+def test_a_run_with_filler_before_its_prompts_is_known_by_its_seed(
+    make_attested_run: Callable[..., Any],
+) -> None:
+    run = make_attested_run()
+    manifest = msgspec.structs.replace(run.manifest, filler_seed=7)
+    verdict = msgspec.structs.replace(run.verdict, manifest_identity=manifest.identity())
+    statement = test_result_statement(verdict, manifest, run.verdict_json)
+    assert read_claims(statement).manifest_identity == manifest.identity() != run.manifest.identity()
+
+
 def test_no_path_of_this_machine_is_in_it(make_attested_run: Callable[..., Any]) -> None:
     run = make_attested_run()
     raw = test_result_statement(run.verdict, run.manifest, run.verdict_json)
