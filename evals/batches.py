@@ -24,14 +24,18 @@ class LoadError(ValueError):
     """A number of requests in flight that can't be: expected, found, what to do."""
 
 
-class OfTask(Protocol):
-    """What is asked: all that a batch is drawn by."""
+class Question(Protocol):
+    """What is asked: all that a batch is drawn by. after: the prompt of its task whose answer it goes on from."""
 
     @property
     def task(self) -> str: ...
+    @property
+    def prompt(self) -> str: ...
+    @property
+    def after(self) -> str | None: ...
 
 
-_A = TypeVar("_A", bound=OfTask)
+_A = TypeVar("_A", bound=Question)
 
 
 class Batch(NamedTuple):
@@ -68,7 +72,8 @@ def load_suffix(concurrency: int) -> str:
 
 
 def require_prompts(concurrency: Iterable[int], prompts: int) -> None:
-    """Raises LoadError where there are fewer prompts than are to be in flight: none may be in a batch twice."""
+    """Raises LoadError where there are fewer prompts (first turns) than are to be in flight: none may be in a batch
+    twice."""
     most = max(concurrency)
     if most > prompts:
         raise LoadError(
@@ -78,23 +83,40 @@ def require_prompts(concurrency: Iterable[int], prompts: int) -> None:
 
 
 def batches(asked: Sequence[_A], size: int, seed: int) -> tuple[Batch, ...]:
-    """Draw batches of `size`. Each task's prompts are spread evenly over the whole, so long and short ones meet."""
-    if not asked:
-        return ()
-    order = _mixed(asked, seed)
-    found = []
-    for at in range(0, len(order), size):
-        places = order[at : at + size]
-        lacking = min(size - len(places), at)
-        found.append(Batch((*places, *order[:lacking]), lacking))
+    """Draw batches of `size`. Each task's prompts are spread evenly over the whole, so long and short ones meet.
+
+    Later turns of conversations come after all that are a turn before them, in batches of their own. Prompts that fill
+    up a batch are first turns, each once; where those run out, the last batch of later turns stays smaller.
+    """
+    orders = [_mixed(asked, places, seed) for places in _waves(asked)]
+    found: list[Batch] = []
+    spare = 0
+    for order in orders:
+        for at in range(0, len(order), size):
+            places = order[at : at + size]
+            most = at if order is orders[0] else len(orders[0])
+            fill = orders[0][spare : min(spare + size - len(places), most)]
+            spare += len(fill)
+            found.append(Batch((*places, *fill), len(fill)))
     return tuple(found)
 
 
-def _mixed(asked: Sequence[_A], seed: int) -> list[int]:
+def _waves(asked: Sequence[_A]) -> list[list[int]]:
+    """Places by the number of turns before them in their conversation."""
+    before: dict[tuple[str, str], int] = {}
+    waves: defaultdict[int, list[int]] = defaultdict(list)
+    for place, one in enumerate(asked):
+        turns = 0 if one.after is None else before.get((one.task, one.after), 0) + 1
+        before[one.task, one.prompt] = turns
+        waves[turns].append(place)
+    return [waves[turns] for turns in sorted(waves)]
+
+
+def _mixed(asked: Sequence[_A], among: Sequence[int], seed: int) -> list[int]:
     draw = random.Random(seed)  # noqa: S311 (an order, no secret)
     by_task: defaultdict[str, list[int]] = defaultdict(list)
-    for place, one in enumerate(asked):
-        by_task[one.task].append(place)
+    for place in among:
+        by_task[asked[place].task].append(place)
     placed = []
     for places in by_task.values():
         draw.shuffle(places)

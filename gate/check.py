@@ -55,7 +55,7 @@ def run_check(
     """
     started = time.monotonic()
     tasks = planned_tasks(tasks, settings)
-    require_prompts(settings.concurrency, sum(len(task.prompts) for task in tasks))
+    require_prompts(settings.concurrency, sum(p.after is None for task in tasks for p in task.prompts))
     with ThreadPoolExecutor(2, thread_name_prefix="look") as pool, contextlib.ExitStack() as stack:
         model = stack.enter_context(opened(settings.model, need_head=settings.own_head))
         require_decodable(model, with_head=settings.own_head)

@@ -18,7 +18,17 @@ DIGESTS = ModelDigests(whole="w", target="t", head="h", files={})
 
 
 def asked(*counts: int) -> list[SimpleNamespace]:
-    return [SimpleNamespace(task=f"t{task}") for task, count in enumerate(counts) for _ in range(count)]
+    return [
+        SimpleNamespace(task=f"t{task}", prompt=f"p{n}", after=None)
+        for task, count in enumerate(counts)
+        for n in range(count)
+    ]
+
+
+def conversation(turns: int, name: str = "talk") -> list[SimpleNamespace]:
+    return [
+        SimpleNamespace(task=name, prompt=f"p.{n}", after=f"p.{n - 1}" if n else None) for n in range(turns)
+    ]
 
 
 @given(st.lists(st.integers(1, 12), min_size=1, max_size=5), st.integers(1, 16), st.integers(0, 3))
@@ -41,6 +51,27 @@ def test_another_seed_is_another_order_and_tasks_mix() -> None:
     assert found != batches(prompts, 4, 2)
     for batch in found:
         assert Counter(prompts[place].task for place in batch.places) == {"t0": 2, "t1": 2}
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_a_later_turn_is_never_in_flight_before_its_conversation_got_there(size: int) -> None:
+    prompts = [*conversation(3), *asked(3), *conversation(2, "other")]
+    found = batches(prompts, size, 0)
+    judged = [place for b in found for place in b.places[: len(b.places) - b.fill]]
+    assert sorted(judged) == list(range(len(prompts)))
+    batch_of = {
+        (prompts[place].task, prompts[place].prompt): index
+        for index, b in enumerate(found)
+        for place in b.places[: len(b.places) - b.fill]
+    }
+    for one in prompts:
+        if one.after is not None:
+            assert batch_of[one.task, one.after] < batch_of[one.task, one.prompt]
+    fills = [place for b in found for place in b.places[len(b.places) - b.fill :]]
+    assert len(set(fills)) == len(fills)
+    assert all(prompts[place].after is None for place in fills)
+    assert all(len(set(b.places)) == len(b.places) for b in found)
+    assert {len(b.places) for b in found[:-1]} == {size}
 
 
 def test_arms_are_held_against_plain_under_the_same_load() -> None:

@@ -13,6 +13,7 @@ from evals.arms import build_arms
 from evals.batches import under_load
 from evals.decode import Asked, Decoding, Plan
 from evals.digest import ModelDigests
+from evals.messages import Message
 from evals.types import Answer
 
 DIGESTS = ModelDigests(whole="w", target="t", head="h", files={})
@@ -121,3 +122,24 @@ def test_a_batch_that_was_cut_short_is_decoded_whole_and_only_what_was_missing_i
     assert len((tmp_path / "batches").read_text().split("\n")[:-1]) == 2
     cut = next(a for a in rest if a.batch == kept[-1].batch and a.arm == kept[-1].arm)
     assert cut.failure is None
+
+
+def test_later_turns_of_conversations_go_on_under_load(tmp_path: Path, fake: dict[str, Any]) -> None:
+    talks = [
+        asked
+        for name in ("x", "y")
+        for asked in (
+            Asked("talk", name, name, 3, messages=(Message("user", name),)),
+            Asked("talk", f"{name}.2", "", 3, messages=(Message("user", "more"),), after=name),
+        )
+    ]
+    asked = (*talks, Asked("t", "0", "a", 3))
+    answers = run(replace(plan(tmp_path, "a", repeats=1), asked=asked, renders=False), fake)
+    judged = [a for a in answers if a.probe is None]
+    assert {(a.arm, a.prompt) for a in judged} == {
+        (arm, one.prompt) for arm in ("plain/n2", "mtp@1/n2") for one in asked
+    }
+    assert all(a.failure is None for a in answers)
+    later = [line for line in (tmp_path / "batches").read_text().splitlines() if "more" in line]
+    assert len(later) == 2
+    assert all(line.count('"content":"ab"') == 2 for line in later)  # the arm's own answers stand in both
