@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Literal
 
+from evals.engine.childside import PARENT
 from evals.engine.protocol import MAX_LINE
 from evals.types import Failure
 
@@ -178,6 +179,7 @@ def child_environment() -> dict[str, str]:
     return {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(paths),
+        PARENT: str(os.getpid()),
         "HF_HUB_OFFLINE": "1",
         "OPENVINO_TELEMETRY": "0",
     }

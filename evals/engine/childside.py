@@ -12,6 +12,9 @@ from collections.abc import Callable
 
 from evals.engine.protocol import MAX_LINE
 
+PARENT = "GATE_PARENT"
+"""Environment variable with the process number of whoever started the child."""
+
 _PR_SET_PDEATHSIG = 1
 
 
@@ -36,8 +39,13 @@ def connect() -> tuple[Callable[[], bytes], Callable[[bytes], None]]:
 
 
 def die_with_parent() -> None:
-    """Have the kernel end this process when the parent's thread that started it is gone (Linux)."""
+    """Have the kernel end this process when the parent's thread that started it is gone (Linux).
+
+    A parent that was killed while this process was starting is gone before it could be asked for.
+    """
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.environ.get(PARENT, str(os.getppid())) != str(os.getppid()):
+        os._exit(1)
 
 
 def _listen(read_fd: int, lines: queue.SimpleQueue[bytes]) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -11,6 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from evals.engine.child import child_environment
+from evals.engine.childside import PARENT
 from evals.engine.process import EngineProcess, OutOfTime, Patience
 from evals.engine.protocol import Build, Done
 from evals.types import Failure
@@ -147,3 +151,11 @@ def test_killing_takes_what_it_started_along(start: Start, tmp_path: Path) -> No
 
 def _running(process: psutil.Process) -> bool:
     return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+
+
+@pytest.mark.parametrize(("parent", "said"), [(os.getpid(), "goes on"), (1, "")], ids=["there", "gone"])
+def test_a_child_whose_parent_died_while_it_started_does_not_go_on(parent: int, said: str) -> None:
+    code = "from evals.engine.childside import die_with_parent as d; d(); print('goes on', end='')"
+    env = {**child_environment(), PARENT: str(parent)}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0 if said else 1, said)
