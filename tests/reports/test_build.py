@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from evals.batches import under_load
 from evals.types import Answer, CaseGrade
 from reports.build import build_view
 from reports.view import PromptView, View
@@ -134,3 +135,42 @@ def test_answers_are_read_once_and_their_ids_are_not_kept(run: Any) -> None:
 def test_a_run_with_parts_missing_still_has_a_view(run: Any, empty: str) -> None:
     setattr(run, empty, [])
     assert [task.name for task in run.view().tasks] == ["csv", "prose"]
+
+
+def loaded(run: Any) -> None:
+    """Have the run decode everything once more with four requests in flight; nothing else changes."""
+    every = [run.answers, run.grades, run.comparisons]
+    renamed = [[msgspec.structs.replace(r, arm=f"{r.arm}/n4") for r in records] for records in every]
+    run.answers += [
+        msgspec.structs.replace(a, batch=0, decode_s=a.decode_s and 4 * a.decode_s) for a in renamed[0]
+    ]
+    run.grades += renamed[1]
+    run.comparisons += [msgspec.structs.replace(c, base="plain/n4") for c in renamed[2]]
+    run.manifest = msgspec.structs.replace(
+        run.manifest, arms=under_load(run.manifest.arms, (1, 4), 0),
+        repeats=run.manifest.repeats | {f"{arm}/n4": n for arm, n in run.manifest.repeats.items()},
+    )  # fmt: skip
+
+
+def test_each_load_is_shown_beside_its_own_plain(run: Any) -> None:
+    loaded(run)
+    view = run.view()
+    assert view.base_of["mtp@1/n4"] == "plain/n4"
+    alone, together = (p for p in view.tasks[0].prompts if p.id == "w2")
+    assert [(p.base_arm, p.base.who) for p in (alone, together) if p.base] == [
+        ("plain", ("plain ×2", "control@1")),
+        ("plain/n4", ("plain/n4 ×2", "control@1/n4")),
+    ]
+    assert [pair.side.who for pair in together.pairs] == [("mtp@1/n4",)]
+    assert together.pairs[0].lost == ("doubled-quote", "embedded-newline")
+    assert alone.anchor != together.anchor
+    crash = next(row for row in view.tasks[0].cases if row.name == "embedded-newline")
+    assert {cell.arm: cell.lost for cell in crash.cells if cell.lost} == {"mtp@1": 1, "mtp@1/n4": 1}
+
+
+def test_the_throughput_of_a_load_is_that_of_its_batches(run: Any) -> None:
+    loaded(run)
+    csv = run.view().tasks[0]
+    speeds = {spread.arm: spread for spread in csv.speeds}
+    assert speeds["plain/n4"].answers == 2  # two repeats of one batch
+    assert speeds["plain/n4"].median > speeds["plain"].median
