@@ -18,16 +18,25 @@ from evals.align import common_prefix
 WHOLE = 16
 """Characters from which on a whole answer that equals another's says something."""
 
+CHUNK = 4
+"""Characters from which on a chunk that one answer has too many and another too few, both otherwise as due, is one."""
+
+MAX_CHUNK = 4_000
+"""Characters of a chunk that are kept to be matched."""
+
 PIECE = 80
 """Characters of another prompt's answer inside this one that no boilerplate explains: about twenty tokens."""
 
 
 class Crossed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The text is another prompt's answer: all of it, its tail from `at` on, or a piece at `at` (characters)."""
+    """The text is another prompt's answer: all of it, its tail from `at` on, or a piece at `at` (characters).
+
+    received, lost: at `at` stands a chunk that the other answer lacks, or lacks one that stands in the other.
+    """
 
     task: str
     prompt: str
-    how: Literal["whole", "tail", "piece"]
+    how: Literal["whole", "tail", "piece", "received", "lost"]
     at: int
     characters: int
 
@@ -55,3 +64,31 @@ def crossed(text: str, expected: str, others: Iterable[tuple[str, str, str]]) ->
         if len(rest) >= PIECE and expected.endswith(rest):
             return Crossed(task, prompt, "piece", at, length)
     return None
+
+
+class Shift(msgspec.Struct, frozen=True):
+    """A text that is what was due but for one chunk, too many (more) or too few, at `at`."""
+
+    more: bool
+    at: int
+    chunk: str
+
+    def went_to(self, other: Shift) -> bool:
+        """Whether the chunk that is lacking here is the one too many there. Where a chunk begins with what follows it,
+        it can be cut out at several places, so that a rotation of it is the same."""
+        return (
+            not self.more
+            and other.more
+            and len(self.chunk) == len(other.chunk)
+            and other.chunk in self.chunk + self.chunk
+        )
+
+
+def shifted(text: str, expected: str) -> Shift | None:
+    """The one chunk by which `text` is longer or shorter than what was due, or None where it differs otherwise."""
+    longer, shorter = (text, expected) if len(text) > len(expected) else (expected, text)
+    size = len(longer) - len(shorter)
+    at = common_prefix(longer, shorter)
+    if not CHUNK <= size <= MAX_CHUNK or longer[at + size :] != shorter[at:]:
+        return None
+    return Shift(more=longer is text, at=at, chunk=longer[at : at + size])

@@ -9,13 +9,13 @@ without one, nothing is known.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import msgspec
 
 from evals.arms import ENGINE
-from evals.crossed import Crossed, crossed
-from evals.together import BatchRates, place_of
+from evals.crossed import Crossed, Shift, crossed, shifted
+from evals.together import BatchRates, Place, place_of
 from evals.types import Answer, Arm
 
 FIXED_K = frozenset({"mtp", "control", "draft", "eagle3"})
@@ -28,8 +28,9 @@ class Batches:
     def __init__(self, arms: Iterable[Arm]) -> None:
         self._arms = {arm.name: arm for arm in arms}
         self._rates = BatchRates()
-        self._members: defaultdict[object, list[tuple[str, str]]] = defaultdict(list)
+        self._members: defaultdict[Place, list[tuple[str, str]]] = defaultdict(list)
         self._drafting: set[tuple[str, int]] = set()
+        self._shifts: defaultdict[Place, list[tuple[Answer, Shift]]] = defaultdict(list)
 
     def add(self, answer: Answer) -> None:
         if answer.batch is None:
@@ -83,6 +84,10 @@ class Batches:
         due = reference(answer.task, answer.prompt)
         if answer.batch is None or due is None or due.failure or answer.text == due.text:
             return None
+        shift = shifted(answer.text, due.text)
+        if shift is not None:
+            bare = msgspec.structs.replace(answer, ids=(), steps=(), text="", streamed=None)
+            self._shifts[place_of(answer)].append((bare, shift))
         others = [
             (task, prompt, other.text)
             for task, prompt in self._members[place_of(answer)]
@@ -92,3 +97,14 @@ class Batches:
             and not other.failure
         ]
         return crossed(answer.text, due.text, others)
+
+    def chunks(self) -> Iterator[tuple[Answer, Crossed]]:
+        """Chunks that one answer of a batch lacks and another has too many, of the answers that `crossed` was asked of:
+        each of the two, without its text."""
+        for shifts in self._shifts.values():
+            for loser, lost in shifts:
+                for receiver, received in shifts:
+                    if lost.went_to(received):
+                        size = len(lost.chunk)
+                        yield loser, Crossed(receiver.task, receiver.prompt, "lost", lost.at, size)
+                        yield receiver, Crossed(loser.task, loser.prompt, "received", received.at, size)

@@ -202,6 +202,9 @@ def _gather(
         single = firsts.get((by_itself or "", answer.task, answer.prompt))
         if answer.repeat == 0 and single and not single.failure:
             into.beside_alone.append(compare(single, answer))
+    for bare, chunk in batches.chunks():
+        into = gathered[bare.arm, bare.task]
+        into.crossed.append((into.answers[bare.prompt, bare.repeat], chunk))
     return gathered
 
 

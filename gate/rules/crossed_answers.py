@@ -19,7 +19,7 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Finding]:
             reading = (
                 read_margin(evidence.margins.get(answer.prompt), policy) if arm is evidence.spec else None
             )
-            if crossed.how != "whole" and reading is not None and reading.nearness == "near":
+            if crossed.how in ("tail", "piece") and reading is not None and reading.nearness == "near":
                 continue  # it left at a near-tie: two honest texts that have a long piece in common
             yield finding(
                 evidence,
@@ -44,14 +44,18 @@ def _what(crossed: Crossed) -> str:
         return f"it is {whose}"
     if crossed.how == "tail":
         return f"from character {crossed.at} on it is {whose} ({crossed.characters} characters)"
-    return f"at character {crossed.at} it has {crossed.characters} characters of {whose}, and then goes on as due"
+    if crossed.how == "piece":
+        return f"at character {crossed.at} it has {crossed.characters} characters of {whose}, and then goes on as due"
+    if crossed.how == "lost":
+        return f"at character {crossed.at} it lacks {crossed.characters} characters, which stand in {whose}"
+    return f"at character {crossed.at} it has {crossed.characters} characters that are missing in {whose}"
 
 
 RULE = TaskRule(
     code="crossed-answers",
     severity="block",
     basis="arm",
-    summary="An answer is another prompt's that was in flight with it, or goes over to it.",
+    summary="An answer is another prompt's that was in flight with it, goes over to it, or swapped a chunk with it.",
     advice="Do not serve this with more than one request in flight: its slots are mixed up.",
     check=check,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from evals.crossed import PIECE, crossed
+from evals.crossed import PIECE, crossed, shifted
 
 MINE = "The keeper lived above the valley. " + "".join(
     f"On day {n} it rained until noon. " for n in range(20)
@@ -51,3 +51,33 @@ def test_an_other_that_was_due_as_well_proves_nothing() -> None:
     assert crossed(OTHER, MINE, [("csv", "w1", MINE)]) is None
     longer = MINE + OTHER[: PIECE * 2]
     assert crossed(MINE[:200] + OTHER[: PIECE * 2], longer, OTHERS) is None
+
+
+def test_a_chunk_that_went_to_the_other_answer() -> None:
+    lost = shifted(MINE[:100] + MINE[107:], MINE)
+    received = shifted(OTHER[:50] + MINE[100:107] + OTHER[50:], OTHER)
+    assert lost is not None
+    assert received is not None
+    assert (lost.more, lost.at, lost.chunk) == (False, 100, MINE[100:107])
+    assert lost.went_to(received)
+    assert not received.went_to(lost)
+    other = shifted(OTHER[:50] + "another" + OTHER[50:], OTHER)
+    assert other is not None
+    assert not lost.went_to(other)
+
+
+def test_a_chunk_that_begins_with_what_follows_it_is_known_by_its_rotation() -> None:
+    lost, received = shifted("xyz", "xyabcdexyabcdez"), shifted("0abcdexyabcdexy1", "0abcdexy1")
+    assert lost is None or received is None or not lost.went_to(received)  # other lengths
+    lost, received = (
+        shifted("--12--", "--1234561--".replace("1234561", "12345612")),
+        shifted("a345612b", "ab"),
+    )
+    assert lost is not None
+    assert received is not None
+    assert lost.went_to(received)
+
+
+@pytest.mark.parametrize("text", [MINE, MINE[:100] + MINE[103:], MINE[:100] + "!" + MINE[107:], OTHER])
+def test_no_single_chunk(text: str) -> None:
+    assert shifted(text, MINE) is None

@@ -90,6 +90,20 @@ def test_an_answer_that_went_to_the_wrong_slot(loaded, how):
     assert "crossed-answers" in verdict_of(loaded, "mtp@1/n4", "prose").reasons
 
 
+def test_a_chunk_that_went_to_the_wrong_client(loaded):
+    csv = loaded.answers_by["plain", "csv", "w1", 0].text
+    loaded.change("w1", arm="mtp@1/n4", task="prose", text=PROSE[:90] + PROSE[99:])
+    loaded.change("w2", arm="mtp@1/n4", text=csv[:30] + PROSE[90:99] + csv[30:])
+    found = {(f.prompt, f.evidence["how"], f.evidence["other_prompt"], f.severity)
+             for f in loaded.verdict().findings if f.code == "crossed-answers"}  # fmt: skip
+    assert found == {("w1", "lost", "w2", "block"), ("w2", "received", "w1", "block")}
+
+
+def test_a_chunk_that_only_one_answer_lacks_went_nowhere(loaded):
+    loaded.change("w1", arm="mtp@1/n4", task="prose", text=PROSE[:90] + PROSE[99:])
+    assert "crossed-answers" not in loaded.codes()
+
+
 def test_an_answer_of_another_batch_is_no_crossed_one(loaded):
     other = "".join(f"    row_{n} = text.split(',')[{n}]\n" for n in range(9))
     for arm in loaded.arms:
