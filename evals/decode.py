@@ -9,13 +9,15 @@ few times; each answer that it owes is recorded as a failure, so nothing planned
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Literal, Self
 
 import msgspec
 
 from evals.conversation import Conversations
+from evals.endpoint.reply import Reply
+from evals.endpoint.seat import EndpointSeat
 from evals.engine.process import WORKERS, EngineProcess, OutOfTime, Patience
 from evals.engine.protocol import Ask, Done
 from evals.plan import Asked, Key, Plan, Round, Turn, levels, one_at_a_time, rounds
@@ -36,6 +38,7 @@ class Decoding:
     an answer that would overrun is given up, not recorded. sequential: one arm after another, one engine in memory at
     a time; None decides by device (off the CPU always) and by free memory. command: of every engine's process, where it
     isn't the one of its arm's engine. earlier: the answers of `done`, which later turns of conversations go on from.
+    served: the seats of endpoint arms, by name. only: turns instead of the plan's.
     """
 
     def __init__(
@@ -48,18 +51,23 @@ class Decoding:
         patience: Patience | None = None,
         command: Sequence[str] | None = None,
         earlier: Iterable[Answer] = (),
+        served: Mapping[str, EndpointSeat] | None = None,
+        only: Sequence[Turn] | None = None,
     ) -> None:
         self._plan = plan
         self._conversations = Conversations(plan)
         self._conversations.tell(earlier)
         self.sequential = one_at_a_time(plan) if sequential is None else sequential
         self._done = done
-        self._rounds = [r for arms in levels(plan) for r in self._level(arms) if self._owed(r)]
+        every = [r for arms in levels(plan) for r in self._level(arms)]
+        self._rounds = [r for r in (every if only is None else [(turn,) for turn in only]) if self._owed(r)]
         self._begun = 0
         self._budget_s = budget_s
         self._seats = {
             arm.name: _Seat(
                 EngineProcess(plan.build(arm), command=command or WORKERS[arm.engine], patience=patience)
+                if arm.endpoint is None
+                else (served or {})[arm.name]
             )
             for arm in plan.arms
         }
@@ -160,15 +168,13 @@ class Decoding:
             spent = time.monotonic() - began
             self.decode_s += spent
         order, seat.order = seat.order, seat.order + len(round_)
-        if all(isinstance(reply, Done) for reply in replies):
+        if not any(isinstance(reply, Failure) for reply in replies):
             seat.spent.setdefault(_kind(round_), []).append(spent)
         elif not seat.engine.alive:
             seat.built, seat.failure = False, next(r for r in replies if isinstance(r, Failure))
             seat.allow_restart()
         return [
-            _answered(turn, order + slot, reply, self._plan.stop_ids)
-            if isinstance(reply, Done)
-            else _failed(turn, order + slot, reply)
+            _answer(turn, order + slot, reply, self._plan.stop_ids)
             for slot, (turn, reply) in enumerate(zip(round_, replies, strict=True))
         ]
 
@@ -201,7 +207,7 @@ class Decoding:
 class _Seat:
     """An arm's engine as the plan goes on: built or not, what it died of, how often it was started again."""
 
-    def __init__(self, engine: EngineProcess) -> None:
+    def __init__(self, engine: EngineProcess | EndpointSeat) -> None:
         self.engine = engine
         self.built = False
         self.failure: Failure | None = None
@@ -229,10 +235,18 @@ class _Seat:
             self.failure = msgspec.structs.replace(self.failure, message=message)
 
 
-def _ask(engine: EngineProcess, round_: Round, deadline: float | None) -> Sequence[Done | Failure]:
+def _ask(
+    engine: EngineProcess | EndpointSeat, round_: Round, deadline: float | None
+) -> Sequence[Done | Reply | Failure]:
     """Ask for a round, in its order: one prompt, or all at once."""
-    if round_[0].batch is None:
-        asked = round_[0].asked
+    first = round_[0]
+    if isinstance(engine, EndpointSeat):
+        if first.batch is not None:
+            return engine.ask_all([turn.asked for turn in round_], deadline=deadline)
+        whole, raw = first.probe == "whole", first.probe == "raw"
+        return (engine.ask(first.asked, deadline=deadline, whole=whole, raw=raw),)
+    if first.batch is None:
+        asked = first.asked
         return (engine.ask(asked.text, asked.max_new_tokens, deadline=deadline, image=asked.image),)
     asks = [
         Ask(text=asked.text, max_new_tokens=asked.max_new_tokens, image=asked.image)
@@ -244,6 +258,14 @@ def _ask(engine: EngineProcess, round_: Round, deadline: float | None) -> Sequen
 def _kind(round_: Round) -> str:
     """What rounds are alike in how long they take: the prompts of a task, and batches."""
     return round_[0].asked.task if round_[0].batch is None else ""
+
+
+def _answer(turn: Turn, order: int, reply: Done | Reply | Failure, stop_ids: frozenset[int]) -> Answer:
+    if isinstance(reply, Failure):
+        return _failed(turn, order, reply)
+    if isinstance(reply, Reply):
+        return reply.fill(_bare(turn, order))
+    return _answered(turn, order, reply, stop_ids)
 
 
 def _answered(turn: Turn, order: int, done: Done, stop_ids: frozenset[int]) -> Answer:

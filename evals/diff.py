@@ -1,7 +1,8 @@
 """Two answers to one prompt, compared exactly: where they part, and what each delivered that no answer may hold.
 
 Tokens and bytes are compared apart. The same text can come from other ids (another split of a word), and the same
-ids with another text mean that somebody decoded them wrongly: only both equal is identical.
+ids with another text mean that somebody decoded them wrongly: only both equal is identical. Where a side's ids are not
+known (a server that tells none), or two tokenisations would be compared, the texts alone decide, byte by byte.
 """
 
 from __future__ import annotations
@@ -9,8 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+import msgspec
+
 from evals.align import common_prefix, realign
 from evals.loops import repeated_ngram_share
+from evals.pieces import Pieces, whole_cuts
 from evals.types import Answer, Comparison, Divergence
 from tasks.types import turn_of
 
@@ -50,8 +54,66 @@ def compare(base: Answer, other: Answer, tokens: Tokens) -> Comparison:
         raise ValueError(
             f"expected two answers to one prompt, found {asked} and {found}: compare prompt by prompt"
         )
+    if not _tokens_comparable(base, other):
+        return _by_text(base, other, tokens)
+    return _compared(base, other, tokens)
+
+
+def _tokens_comparable(base: Answer, other: Answer) -> bool:
+    """Whether both sides' ids are known, and from the like of each other: a text that was split again may have other
+    ids than those that said it."""
+    told = ("engine", "server")
+    same = base.ids_from == other.ids_from or (base.ids_from in told and other.ids_from in told)
+    return same and base.ids_from is not None
+
+
+def _by_text(base: Answer, other: Answer, tokens: Tokens) -> Comparison:
+    """The comparison by bytes. Where a structure is looked for, pieces stand in for tokens: those of both streams, or
+    words."""
+    pieces = Pieces()
+    both = all(whole_cuts(a) for a in (base, other))
+    cut = [
+        msgspec.structs.replace(a, ids=pieces.cut(a.text, whole_cuts(a) if both else ()))
+        for a in (base, other)
+    ]
+    found = _compared(cut[0], cut[1], pieces)
+    own = _compared(other, other, tokens) if other.ids_from is not None else None
+    divergence = found.divergence
+    if divergence is not None:
+        divergence = msgspec.structs.replace(
+            divergence,
+            token_index=None,
+            base_token=None,
+            other_token=None,
+            base_token_text="",
+            other_token_text="",
+            tokens_known=False,
+        )
+    return msgspec.structs.replace(
+        found,
+        divergence=divergence,
+        over_budget=own.over_budget if own else _over(other),
+        tokens_after_stop=own.tokens_after_stop if own else 0,
+        control_tokens=own.control_tokens if own else (),
+        stream_matches=own.stream_matches if own else None,
+    )
+
+
+def _over(answer: Answer) -> int:
+    """Tokens beyond the budget: by ids where they are exact, else by what is billed or by the pieces of the stream,
+    each of which is a token or more."""
+    if answer.ids_from in ("engine", "server"):
+        return max(0, len(answer.ids) - answer.max_new_tokens)
+    return max(
+        0, (answer.reported_tokens or 0) - answer.max_new_tokens, (answer.pieces or 0) - answer.max_new_tokens
+    )
+
+
+def _compared(base: Answer, other: Answer, tokens: Tokens) -> Comparison:
     same_ids, same_text = base.ids == other.ids, base.text == other.text
+    same_context = base.prompt_sha256 == other.prompt_sha256
     whole = base.failure is None and other.failure is None
+    exact = other.ids_from != "tokenizer"
     body, after_stop = _split_at_stop(other.ids, tokens.stop_ids)
     return Comparison(
         arm=other.arm,
@@ -65,9 +127,9 @@ def compare(base: Answer, other: Answer, tokens: Tokens) -> Comparison:
         else None,
         realignment=realign(base, other, tokens) if same_context and whole and not same_ids else None,
         tokens_after_stop=after_stop,
-        over_budget=max(0, len(other.ids) - other.max_new_tokens),
+        over_budget=_over(other),
         control_tokens=_places(body, tokens.control_ids),
-        stream_matches=False if whole and same_ids and not same_text else _stream_matches(other),
+        stream_matches=_stream_matches(other) if same_text or not (whole and same_ids and exact) else False,
         repeated_4gram_share=repeated_ngram_share(other.ids),
         base_finish=base.finish,
         finish=other.finish,

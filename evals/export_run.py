@@ -19,9 +19,9 @@ import msgspec
 
 from evals.arrow import arrow_type, arrow_value
 from evals.bases import bases
-from evals.diff import compare
+from evals.diff import Tokens, compare
 from evals.records import MAX_LINE, RecordError, RunReader
-from evals.tokens import TokenTable
+from evals.tokens import run_tokens
 from evals.types import Answer, Comparison, Grade, Manifest, Margin
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def _schema(manifest: Manifest) -> pa.Schema:
 
 def _rows(run: Path, reader: RunReader) -> Iterator[dict[str, Any]]:
     manifest = reader.manifest
-    tokens = TokenTable.load(run / "tokenizer")
+    tokens = run_tokens(run, manifest.arms)
     arms = {arm.name: arm for arm in manifest.arms}
     base_of = bases(manifest.arms)
     held = frozenset(base_of.values())
@@ -137,7 +137,7 @@ def _rows(run: Path, reader: RunReader) -> Iterator[dict[str, Any]]:
             yield row
 
 
-def _compare(base: Answer | None, answer: Answer, tokens: TokenTable) -> Comparison | None:
+def _compare(base: Answer | None, answer: Answer, tokens: Tokens) -> Comparison | None:
     """None for the base itself, where either side has no answer, and where they were asked different things."""
     if base is None or base.key == answer.key or base.failure or answer.failure:
         return None

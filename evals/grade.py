@@ -19,7 +19,7 @@ from evals.extract import extract
 from evals.judge import infra, judge
 from evals.thinking import final_part
 from evals.toolcalls import Faulty, find_call, grade_call
-from evals.types import Answer, CaseGrade, Grade, Outcome
+from evals.types import INFRA, Answer, CaseGrade, Grade, Outcome
 from evals.values import cut
 from sandbox.contract import Sandbox
 from sandbox.pool import Pool
@@ -148,7 +148,8 @@ def _read(task: Task, answer: Answer) -> bytes | Grade:
         return _grade(answer, (), None, "no case is about this turn")
     if answer.failure is not None:
         failure = answer.failure
-        return _without(task, answer, "no_program", f"no answer: {failure.kind}: {failure.message}"[:400])
+        outcome: Outcome = "infra" if failure.kind in INFRA else "no_program"
+        return _without(task, answer, outcome, f"no answer: {failure.kind}: {failure.message}"[:400])
     truncated = was_truncated(answer)
     if task.judge == "tool_call":
         call = find_call(answer.text, task.tools, truncated)

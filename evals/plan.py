@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import psutil
@@ -13,7 +13,7 @@ import psutil
 from evals.batches import Batch, batches
 from evals.engine.protocol import Build
 from evals.messages import Message
-from evals.types import Arm, Method
+from evals.types import Arm, Method, Probe
 
 Key = tuple[str, str, str, int, int, str | None]
 """`Answer.key`: arm, task, prompt, repeat, session, probe."""
@@ -97,7 +97,7 @@ class Turn(msgspec.Struct, frozen=True):
     asked: Asked
     repeat: int = 0
     session: int = 0
-    probe: Literal["state", "start", "fill"] | None = None
+    probe: Probe | None = None
     batch: int | None = None
 
     @property
@@ -131,7 +131,7 @@ def round_of(
     *,
     repeat: int = 0,
     session: int = 0,
-    probe: Literal["state", "start"] | None = None,
+    probe: Probe | None = None,
 ) -> Round:
     """One of the arm's units, number `index`, as turns."""
     batch = None if arm.concurrency == 1 else index
@@ -166,12 +166,18 @@ def _level(plan: Plan, arms: Sequence[Arm], sequential: bool) -> Iterator[Round]
 
 
 def one_at_a_time(plan: Plan) -> bool:
-    """Whether only one engine should be in memory at a time: off the CPU always, on it where memory is short."""
-    if any(not arm.device.upper().startswith("CPU") for arm in plan.arms):
+    """Whether only one engine should be in memory at a time: off the CPU always, on it where memory is short; and where
+    one server has to be switched from arm to arm."""
+    if any(arm.endpoint is not None and arm.endpoint.switched for arm in plan.arms):
         return True
+    here = msgspec.structs.replace(plan, arms=tuple(arm for arm in plan.arms if arm.endpoint is None))
+    if any(not arm.device.upper().startswith("CPU") for arm in here.arms):
+        return True
+    if not here.arms:
+        return False
     target = _weights(plan.model)
-    drafts = {arm.name: _weights(plan.heads[arm.name]) for arm in plan.arms if arm.method in _OWN_MODEL}
-    most = max((sum(target + drafts.get(arm.name, 0) for arm in level) for level in levels(plan)), default=0)
+    drafts = {arm.name: _weights(plan.heads[arm.name]) for arm in here.arms if arm.method in _OWN_MODEL}
+    most = max(sum(target + drafts.get(arm.name, 0) for arm in level) for level in levels(here))
     available: int = psutil.virtual_memory().available
     return most * _RESIDENT > available
 

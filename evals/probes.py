@@ -3,7 +3,9 @@
 State probe: an arm's first prompt (or its first batch) once more after all the others, in the same process (session 0)
 and in a new one (session 1), and the first conversation likewise, turn by turn. State that leaks from one request into
 the next shows as another answer (vllm issue 35800). Fresh starts: the same in N further processes (sessions 2 to
-N + 1). Some starts accept no draft, with the text unchanged (openvino.genai issue 4425).
+N + 1). Some starts accept no draft, with the text unchanged (openvino.genai issue 4425). A server that the gate can't
+start anew has one session.
+Whole: a served arm's first prompt of each task once more without a stream: do its pieces make up the same text?
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from evals.batches import Batch
-from evals.plan import Plan, Round, round_of, units
+from evals.plan import Plan, Round, Turn, round_of, units
 from evals.types import Arm
 
 
@@ -20,16 +22,22 @@ def probe_rounds(plan: Plan, arms: Sequence[Arm]) -> list[Round]:
     if not plan.asked:
         return []
     first = units(plan, arms)[0]
-    found = []
+    started = [arm for arm in arms if arm.endpoint is None or arm.endpoint.switched]
+    found: list[Round] = [
+        (Turn(arm, asked, probe="whole"),)
+        for asked in {asked.task: asked for asked in reversed(plan.asked) if asked.after is None}.values()
+        for arm in arms
+        if arm.endpoint is not None and arm.endpoint.stream and arm.concurrency == 1
+    ]
     if plan.state_probe:
         found += [
             round_of(plan, arm, unit, 0, session=s, probe="state")
             for s in (0, 1)
             for unit in (first, *_first_conversation(plan, arms, first))
-            for arm in arms
+            for arm in (arms, started)[s]
         ]
     sessions = range(2, plan.fresh_starts + 2)
-    found += [round_of(plan, arm, first, 0, session=s, probe="start") for s in sessions for arm in arms]
+    found += [round_of(plan, arm, first, 0, session=s, probe="start") for s in sessions for arm in started]
     return found
 
 

@@ -42,10 +42,15 @@ class Speed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def decode_rate(answer: Answer) -> float | None:
-    """Tokens per second after the first step, or None where that wasn't measured or only one step was made."""
+    """Tokens per second after the first step, or None where that wasn't measured or only one step was made.
+
+    Of a served answer: billed tokens per second after the first piece of its stream.
+    """
     if answer.failure or not answer.decode_s or answer.decode_s <= 0:
         return None
-    tokens = len(answer.ids) - (answer.steps[0] if answer.steps else 1)
+    if answer.generated is None:
+        return None
+    tokens = answer.generated - (answer.steps[0] if answer.steps else 1)
     return tokens / answer.decode_s if tokens > 0 else None
 
 

@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from evals.pieces import Pieces
+from evals.types import Arm
+
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
@@ -114,6 +117,10 @@ class TokenTable:
         """The text of ids, bytes joined before they are decoded; bad UTF-8 becomes U+FFFD."""
         return b"".join(self._shown(ids, skip_control)).decode("utf-8", "replace")
 
+    def encode(self, text: str) -> tuple[int, ...]:
+        """The ids that a text is split into, nothing added. Not always those that a model took to say it."""
+        return tuple(self._tokenizer.encode(text, add_special_tokens=False).ids)
+
     def offsets(self, ids: Sequence[int]) -> list[int]:
         """Where each token's bytes begin in the joined bytes of ids, control tokens left out (they take no bytes)."""
         starts, at = [], 0
@@ -124,6 +131,17 @@ class TokenTable:
 
     def _shown(self, ids: Sequence[int], skip_control: bool) -> Iterable[bytes]:
         return (b"" if skip_control and i in self.control_ids else self.token_bytes(i) for i in ids)
+
+
+def run_tokens(run: Path, arms: Iterable[Arm]) -> TokenTable | Pieces:
+    """The tokens of a run's answers, from the tokenizer that it keeps. A run of servers may have none.
+
+    Raises TokenError.
+    """
+    folder = run / "tokenizer"
+    if all(arm.endpoint is not None for arm in arms) and not (folder / "tokenizer.json").exists():
+        return Pieces()
+    return TokenTable.load(folder)
 
 
 def _stop_ids(root: Path, tokenizer: Tokenizer) -> set[int]:

@@ -11,13 +11,29 @@ from typing import Any, Literal
 
 import msgspec
 
-Method = Literal["plain", "mtp", "control", "draft", "eagle3", "dflash", "prompt_lookup"]
+Method = Literal["plain", "mtp", "control", "draft", "eagle3", "dflash", "prompt_lookup", "served"]
 """mtp, control: the model's head and a permuted one. draft: another model. eagle3, dflash: a draft that reads the
-target's hidden states. prompt_lookup: continuations of the text's own last words."""
-SPECULATIVE: tuple[Method, ...] = ("mtp", "draft", "eagle3", "dflash", "prompt_lookup")
+target's hidden states. prompt_lookup: continuations of the text's own last words. served: a server's speculation, of
+whatever kind."""
+SPECULATIVE: tuple[Method, ...] = ("mtp", "draft", "eagle3", "dflash", "prompt_lookup", "served")
 """Methods that can be what is served; plain and control are yardsticks."""
 Finish = Literal["stop", "length", "unknown"]
-FailureKind = Literal["crash", "hang", "error", "refused"]
+FailureKind = Literal[
+    "crash", "hang", "error", "refused",
+    "cut", "stalled", "malformed", "rate_limited", "server_error", "unreachable", "not_api",
+]  # fmt: skip
+"""What became of an engine (first line) or of a reply over HTTP. The last four say nothing of the model."""
+
+INFRA: frozenset[FailureKind] = frozenset({"rate_limited", "server_error", "unreachable", "not_api"})
+
+IdsFrom = Literal["engine", "server", "tokenizer"]
+"""Who knows an answer's ids: the engine, the server, or a tokenizer that read the text again."""
+
+UNKNOWN = "unknown"
+"""In place of a digest or a device that can't be known: the weights behind an endpoint."""
+Probe = Literal["state", "start", "fill", "whole", "raw"]
+"""Why a prompt is asked again: `evals.probes`. whole: not streamed. raw: past a server's template."""
+
 Outcome = Literal[
     "pass", "fail", "crash", "timeout", "killed", "output_limit", "no_program", "truncated", "infra"
 ]
@@ -42,6 +58,21 @@ _ARM_AT_FIRST = frozenset(
 )
 """Fields that every version's arms have. One that was added since counts only where an arm uses it, so that unfinished
 runs, caches and attestations of earlier versions keep their identities."""
+
+
+class Endpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A server that speaks OpenAI's API, without any credentials.
+
+    url: its base, e.g. http://127.0.0.1:8000/v1. model: the name to ask for, None for the first that it lists.
+    request: further fields of every request. switched: a command of the user's makes it the arm that is asked.
+    """
+
+    url: str
+    api: Literal["chat", "completions"] = "chat"
+    model: str | None = None
+    stream: bool = True
+    request: dict[str, Any] = {}
+    switched: bool = False
 
 
 class Arm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -73,6 +104,8 @@ class Arm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Draws which prompts are in flight together (`evals.batches`); None where each is alone."""
     max_ngram: int | None = None
     """Prompt lookup: the longest run of tokens looked for in the text so far."""
+    endpoint: Endpoint | None = None
+    """Where the arm is served; its digests and device are then UNKNOWN, and k is 0 unless the user named it."""
 
     def described(self) -> dict[str, Any]:
         """The arm as it is hashed and attested: without fields that versions have added and this arm doesn't use."""
@@ -133,11 +166,31 @@ class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     decode_s: float | None = None
     order: int = 0
     session: int = 0
-    probe: Literal["state", "start", "fill"] | None = None
+    probe: Probe | None = None
     batch: int | None = None
     failure: Failure | None = None
     cached: bool = False
     """Taken from an earlier run's answers (`--cache`); it has no times then."""
+    ids_from: IdsFrom | None = "engine"
+    """None: the ids are not known, only the text is."""
+    cuts: tuple[int, ...] = ()
+    """Characters of each piece that a server's stream delivered, a piece being a token or more; empty without one."""
+    usage_fault: str = ""
+    """What the server's own account of tokens contradicts in itself."""
+    server: dict[str, str] = {}
+    """What the server said of itself with this answer: its model, system_fingerprint, finish_reason."""
+
+    @property
+    def pieces(self) -> int | None:
+        """Pieces that the stream delivered; None where nothing was streamed."""
+        return len(self.cuts) or None
+
+    @property
+    def generated(self) -> int | None:
+        """Tokens generated: counted where an engine or the server told the ids, else as billed; None if unknown."""
+        if self.ids_from in ("engine", "server"):
+            return len(self.ids)
+        return self.reported_tokens if self.reported_tokens is not None else (len(self.ids) or None)
 
     @property
     def key(self) -> tuple[str, str, str, int, int, str | None]:
@@ -161,6 +214,8 @@ class Divergence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     before: str
     base_after: str
     other_after: str
+    tokens_known: bool = True
+    """False where only the texts could be compared."""
 
 
 class Span(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -243,7 +298,7 @@ class Margin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     gap_at_verify_width: float | None
     movement: float | None
     noise: dict[str, float]
-    source: Literal["paged", "stateful"]
+    source: Literal["paged", "stateful", "server"]
     reproduced: bool
     rescored_max_gap: float | None = None
     """Largest gap of any token of the other arm's answer, re-scored as a whole."""

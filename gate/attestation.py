@@ -49,6 +49,12 @@ def test_result_statement(verdict: Verdict, manifest: Manifest, verdict_json: by
 
     Raises AttestationError where the three don't belong together, or the run never learned what it decoded.
     """
+    served = [arm.name for arm in manifest.arms if arm.endpoint is not None]
+    if served:
+        raise AttestationError(
+            f"expected a run of a model directory, found arms that were asked over HTTP ({', '.join(served)}): nobody "
+            "knows which bytes answered, so there is nothing to attest"
+        )
     if verdict.manifest_identity != manifest.identity():
         raise AttestationError(
             f"expected the verdict of the run {manifest.identity()[:12]}, found one of "

@@ -26,10 +26,10 @@ def caveats(run: RunEvidence, policy: Policy, findings: Sequence[Finding]) -> tu
             "give the gate your own with --tasks."
         )
     drafts = "head" if any(item.spec.arm.method == "mtp" for item in items) else "way of drafting"
-    out.append(
+    out += _served(items) or [
         f"The verdict holds for this target and {drafts}, these K, this device and these precisions and runtime "
         "versions, for greedy decoding."
-    )
+    ]
     loads = sorted({item.spec.arm.concurrency for item in items})
     if loads != [1]:
         out.append(
@@ -74,6 +74,39 @@ def caveats(run: RunEvidence, policy: Policy, findings: Sequence[Finding]) -> tu
         out.append("Decode throughput was not measured in every task, so worth is not known there.")
     out += _power(run, policy)
     return tuple(out)
+
+
+def _served(items: Sequence[Evidence]) -> list[str]:
+    """What an endpoint can't tell."""
+    arms = {a.arm.name: a for item in items for a in (item.plain, item.spec) if a.arm.endpoint is not None}
+    if not arms:
+        return []
+    out = [
+        f"Answers came over HTTP ({', '.join(sorted(arms))}): the weights, the device and the runtime behind a URL "
+        "can't be seen, so the verdict holds for what answered there during this run and for nothing that is put in "
+        "its place; no attestation is written of it."
+    ]
+    answers = [
+        a for item in items for arm in (item.plain, item.spec) if arm.arm.name in arms for a in arm.first()
+    ]
+    known = {a.ids_from for a in answers if a.failure is None}
+    if None in known:
+        out.append(
+            "The servers told no token ids and no --tokenizer was given: answers were compared byte by byte, and short "
+            "delivery can't be told."
+        )
+    elif "tokenizer" in known:
+        out.append(
+            "Token ids are those into which --tokenizer splits the served text again: a model may have said it with "
+            "others."
+        )
+    if any(a.reported_tokens is None for a in answers if a.failure is None):
+        out.append("A server sent no usage, so what it bills can't be held against what it delivers.")
+    if not any("system_fingerprint" in a.server for a in answers):
+        out.append(
+            "The servers give no system_fingerprint, so a server replaced during the run can't be told by it."
+        )
+    return out
 
 
 STRIKES = 0.1

@@ -11,17 +11,14 @@ import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Protocol
 
 from evals.bases import bases
 from evals.batches import require_prompts
-from evals.cache import AnswerKey, Cache
 from evals.control import control_head
-from evals.decode import Decoding, Plan
+from evals.decode import Plan
 from evals.digest import ModelDigests, changed_files, digest_dir
 from evals.drafters import Drafter, inspect_drafter
 from evals.engine.prepare import prepare
-from evals.engine.process import Patience
 from evals.gguf import digest_path, digest_target, opened
 from evals.grade import Grader
 from evals.heads import borrowed_head
@@ -30,20 +27,13 @@ from evals.margins import Margins
 from evals.model_dir import ModelDir, require_decodable, require_vision
 from evals.recording import RunWriter
 from evals.records import RunReader, WriteError
-from evals.types import Answer, RunEnd
-from gate.grading import Grading, trusted_sandbox, ungraded
+from gate.decoding import Progress, decode_run, run_end
+from gate.grading import trusted_sandbox
 from gate.planning import Settings, ask, make_manifest, make_plan, open_run, planned_tasks, require_room
 from gate.policy import Policy
-from gate.reuse import KnownGrades, answers_known, open_cache
+from gate.reuse import KnownGrades, open_cache
+from gate.served_check import diagnose, look_at_served
 from tasks.types import Task
-
-
-class Progress(Protocol):
-    """What wants to know how far a check is."""
-
-    def planned(self, answers: int, arms: tuple[str, ...]) -> None: ...
-    def answered(self, answer: Answer, remaining_s: float | None) -> None: ...
-    def say(self, text: str) -> None: ...
 
 
 def run_check(
@@ -74,28 +64,38 @@ def run_check(
         require_room(settings, model, tasks, prepared)
         digests = digests_.result()
         sandbox, sandbox_report = sandbox_.result()
+        seats = look_at_served(settings)
         manifest = make_manifest(settings, tasks, policy, digests, prepared, controls, heads, drafter)
-        with open_run(settings, model, manifest, tasks, policy_text) as writer:
+        with open_run(settings, manifest, tasks, policy_text, model.path) as writer:
             for sentence in writer.torn:
                 progress.say(f"{settings.out}: {sentence}")
             writer.sandbox(sandbox_report)
             if not sandbox_report.trusted:
-                writer.end(_end(started, 0.0, None, f"the sandbox can't be trusted: {sandbox_report.remedy}"))
+                writer.end(
+                    run_end(started, 0.0, None, f"the sandbox can't be trusted: {sandbox_report.remedy}")
+                )
                 return
             plan = make_plan(settings, model, tasks, asking, manifest, prepared, controls, heads, drafter)
             cache = open_cache(settings, manifest, progress.say)
+
+            def measure() -> float:
+                spent = _measure(settings.out, plan, model, writer, progress)
+                return spent + diagnose(settings.out, plan, seats, writer, progress)
+
             grader = Grader(
                 tasks,
                 sandbox,
                 workers=max(1, (os.cpu_count() or 2) - 1),
                 known=KnownGrades(cache, sandbox_report) if cache else None,
             )
-            reason, engine_s = _decode(settings, model, plan, writer, grader, progress, cache, started)
+            reason, engine_s = decode_run(
+                settings, plan, writer, grader, progress, cache, started, measure=measure, served=seats
+            )
             after = _digest_again(settings.model, digests, progress)
             if drafter is not None and not reason:
                 reason = draft_changed(drafter)
             try:
-                writer.end(_end(started, engine_s, after, reason))
+                writer.end(run_end(started, engine_s, after, reason))
             except WriteError as e:
                 progress.say(f"gate: {reason or e}")
 
@@ -107,65 +107,13 @@ def _controls(settings: Settings) -> int:
     return 2 if settings.draft_leak else int(settings.control)
 
 
-def _decode(
-    settings: Settings,
-    model: ModelDir,
-    plan: Plan,
-    writer: RunWriter,
-    grader: Grader,
-    progress: Progress,
-    cache: Cache | None,
-    started: float,
-) -> tuple[str, float]:
-    """Decode what is missing, grade all that isn't graded, measure the divergences' margins. Returns why it was cut
-    short ("" if it wasn't) and the engines' seconds."""
-    left = None if settings.budget_s is None else max(settings.budget_s - (time.monotonic() - started), 0.001)
-    patience = None if settings.hang_s is None else Patience(first_s=settings.hang_s, least_s=settings.hang_s)
-    reason, measuring_s = "", 0.0
-    arms = {arm.name: arm for arm in plan.arms}
-    done = set(writer.done)
-    for answer in answers_known(cache, plan, writer.done) if cache else ():
-        writer.answer(answer)
-        done.add(answer.key)
-    decoding = Decoding(
-        plan,
-        done=done,
-        budget_s=left,
-        sequential=settings.sequential,
-        patience=patience,
-        earlier=RunReader(settings.out).answers() if done else (),
-    )
-    try:
-        with grader:
-            grading = Grading(grader, writer)
-            for answer in ungraded(settings.out):
-                grading.take(answer)
-            with decoding:
-                progress.planned(decoding.planned, tuple(a.name for a in plan.arms))
-                for answer in decoding:
-                    writer.answer(answer)
-                    if cache:
-                        cache.keep_answer(AnswerKey.of(arms[answer.arm], answer), answer)
-                    progress.answered(answer, decoding.remaining_s)
-                    grading.take(answer)
-            if decoding.stopped:
-                reason = f"the {decoding.stopped} ran out with {decoding.planned - decoding.done_count} answers to go"
-            else:
-                measuring_s = _measure(settings.out, plan, model, writer, progress)
-            grading.finish()
-    except KeyboardInterrupt:
-        reason = f"interrupted with {decoding.planned - decoding.done_count} answers to go"
-    except WriteError as e:
-        reason = str(e)
-    return reason, decoding.engine_s + measuring_s
-
-
 def _measure(run: Path, plan: Plan, model: ModelDir, writer: RunWriter, progress: Progress) -> float:
     """Measure the margin of each first divergence from plain that has none yet. Returns the seconds it took."""
     began = time.monotonic()
     records = RunReader(run)
     have = {(m.arm, m.task, m.prompt, m.repeat) for m in records.margins()}
     base_of = bases(plan.arms)
+    elsewhere = {arm.name for arm in plan.arms if arm.endpoint is not None}
     base = {
         (a.arm, a.task, a.prompt): a
         for a in records.answers()
@@ -179,6 +127,7 @@ def _measure(run: Path, plan: Plan, model: ModelDir, writer: RunWriter, progress
         and (a.arm, a.task, a.prompt, a.repeat) not in have
         and (own := base.get((base_of.get(a.arm, ""), a.task, a.prompt))) is not None
         and own.ids != a.ids
+        and a.arm not in elsewhere
     ]
     with Margins(plan, model, pairs, earlier=base.values()) as margins:
         if margins.planned:
@@ -210,13 +159,3 @@ def draft_changed(drafter: Drafter) -> str:
     except ValueError as e:
         return f"the draft's directory can't be read any more: {e}"
     return "" if same else f"the draft's directory {drafter.path} changed while it was being gated"
-
-
-def _end(started: float, engine_s: float, after: str | None, reason: str) -> RunEnd:
-    return RunEnd(
-        complete=not reason,
-        reason=reason,
-        model_digest_after=after,
-        wall_s=round(time.monotonic() - started, 3),
-        engine_s=round(engine_s, 3),
-    )

@@ -160,6 +160,12 @@ def read_claims(raw: bytes) -> Claims:
         raise AttestationError(
             f"expected a statement that `gate` wrote, found one without what it fixes: {e}"
         ) from e
+    served = [arm.name for arm in arms.values() if arm.endpoint is not None]
+    if served:
+        raise AttestationError(
+            f"expected a statement on a model directory, found one on arms that were asked over HTTP "
+            f"({', '.join(served)}), which can't be held against any bytes"
+        )
     _check_checksum(statement, checksum)
     for name, arm in arms.items():
         fields = {k: v for k, v in entries[name].annotations.items() if k != "name"}

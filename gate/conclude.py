@@ -11,7 +11,7 @@ import msgspec
 
 from evals.diff import compare
 from evals.records import RecordError, RunReader
-from evals.tokens import TokenTable
+from evals.tokens import run_tokens
 from evals.types import Answer, Comparison
 from gate.evidence import RunEvidence
 from gate.gathering import collect
@@ -37,7 +37,7 @@ def conclude(run: Path, policy: Policy) -> Concluded:
     """Read a run directory and decide. Raises RecordError, TaskError or TokenError (ValueErrors)."""
     records = RunReader(run)
     tasks = read_tasks(records)
-    tokens = TokenTable.load(run / "tokenizer")
+    tokens = run_tokens(run, records.manifest.arms)
 
     def compared(base: Answer, other: Answer) -> Comparison:
         return compare(base, other, tokens)

@@ -16,11 +16,22 @@ def describe_environment(prepared: Prepared) -> dict[str, Any]:
         "device": prepared.device_name,
         "in_force": prepared.in_force,
         "versions": prepared.versions,
+        **_here(),
+        **({"tools_left_out": True} if prepared.tools_left_out else {}),
+    }
+
+
+def describe_client(servers: dict[str, str]) -> dict[str, Any]:
+    """The machine that asked servers; nothing is known of theirs but the models' names, by arm."""
+    return {"device": "servers, not seen", "served_models": servers, **_here()}
+
+
+def _here() -> dict[str, Any]:
+    return {
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "processor": _processor(),
         "cores": os.cpu_count() or 0,
-        **({"tools_left_out": True} if prepared.tools_left_out else {}),
     }
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import msgspec
 
 from evals.crossed import Crossed
+from evals.endpoint.layers import Layer
 from evals.statistics import Judgement, PairedScore
 from evals.types import (
     Arm,
@@ -17,6 +18,7 @@ from evals.types import (
     Failure,
     Finish,
     Grade,
+    IdsFrom,
     Manifest,
     Margin,
     RunEnd,
@@ -38,10 +40,11 @@ class AnswerFacts(msgspec.Struct, frozen=True):
 
     one_token: eight tokens or more, all the same (NaN logits look so). loops: its tail goes round until the budget
     ended it. repeated: share of repeated 4-grams. fingerprint: digest of ids and text. step_tokens: sum of the step
-    sizes. multi_token_steps: steps that delivered more than one token. step_s: seconds per step after the first.
-    drafts: acceptance in pieces, empty where it isn't known. accepted, drafted: the runtime's counters, or read off the
-    steps where it has none for one among several. rate: tokens per second after the first step, of the whole batch
-    where several were in flight. batch: which one, None where it was alone.
+    sizes. tokens: delivered, or billed where ids aren't known. multi_token_steps: steps that delivered more than one
+    token. step_s: seconds per step after the first. drafts: acceptance in pieces, empty where it isn't known. accepted,
+    drafted: the runtime's counters, or read off the steps where it has none for one among several. rate: tokens per
+    second after the first step, of the whole batch where several were in flight. batch: which one, None where it was
+    alone. ids_from, pieces, usage_fault, server: as in `Answer`.
     """
 
     arm: str
@@ -70,6 +73,10 @@ class AnswerFacts(msgspec.Struct, frozen=True):
     ttft_s: float | None
     failure: Failure | None
     batch: int | None = None
+    ids_from: IdsFrom | None = "engine"
+    pieces: int | None = None
+    usage_fault: str = ""
+    server: dict[str, str] = {}
 
 
 class ArmEvidence(msgspec.Struct, frozen=True):
@@ -119,6 +126,15 @@ class Scored(msgspec.Struct, frozen=True):
     prompts_needed: int | None
 
 
+class Twin(msgspec.Struct, frozen=True):
+    """The directory's own arm beside the same head served. By prompt: the layer in which they differ, None where they
+    don't (`evals.endpoint.layers`), and the first byte that differs."""
+
+    arm: str
+    layers: dict[str, Layer | None]
+    byte_offsets: dict[str, int]
+
+
 class Evidence(msgspec.Struct, frozen=True):
     """All that bears on one task and one speculative arm. `scored` is filled in by the policy (`gate.scores`)."""
 
@@ -137,6 +153,7 @@ class Evidence(msgspec.Struct, frozen=True):
     scored: Scored | None = None
     cases_by_turn: dict[int, tuple[str, ...]] = {}
     """Where the task is a conversation: turn → the cases that are about it, for every turn."""
+    twin: Twin | None = None
 
     def cases_of(self, prompt: str) -> tuple[str, ...]:
         """The cases that a prompt's answer is judged by; none for a turn that isn't judged."""

@@ -13,9 +13,12 @@ from typing import Protocol
 
 import msgspec
 
+from evals.align import common_prefix
 from evals.bases import alone, bases
 from evals.crossed import Crossed
+from evals.endpoint.layers import Layer, layer_of
 from evals.loops import find_loop, repeated_ngram_share
+from evals.pieces import units
 from evals.speed import decode_rate
 from evals.types import (
     SPECULATIVE,
@@ -29,7 +32,7 @@ from evals.types import (
     SandboxReport,
 )
 from gate.batched import Batches
-from gate.evidence import AnswerFacts, ArmEvidence, Drafts, Evidence, RunEvidence
+from gate.evidence import AnswerFacts, ArmEvidence, Drafts, Evidence, RunEvidence, Twin
 from tasks.types import Task
 
 CHUNK_DRAFTS = 25
@@ -113,6 +116,7 @@ def collect(records: Records, tasks: Mapping[str, Task], compare: Compare) -> Ru
                     margins=margins[arm.name, name],
                     sandbox=records.sandbox,
                     cases_by_turn=_cases_by_turn(task),
+                    twin=_twin(gathered, manifest, arm, name),
                 )
             )
     return RunEvidence(manifest=manifest, sandbox=records.sandbox, end=records.end, evidence=tuple(evidence))
@@ -136,6 +140,7 @@ class _Gathering:
         self.grades: dict[str, Grade] = {}
         self.crossed: list[tuple[AnswerFacts, Crossed]] = []
         self.beside_alone: list[Comparison] = []
+        self.texts: dict[tuple[str, str | None], Answer] = {}
 
     def freeze(self, arm: Arm, repeats_planned: int) -> ArmEvidence:
         return ArmEvidence(
@@ -170,11 +175,15 @@ def _gather(
         place = (answer.arm, answer.task, answer.prompt)
         if answer.repeat == 0 and answer.probe is None and (answer.arm in held or place in again):
             firsts.setdefault(place, answer)
+    twins = _twins(records.manifest)
+    paired = {*twins, *twins.values()}
     gathered: defaultdict[tuple[str, str], _Gathering] = defaultdict(_Gathering)
     for answer in records.answers():
         into = gathered[answer.arm, answer.task]
         if answer.probe is None and (answer.prompt, answer.repeat) in into.answers:
             continue  # the same answer recorded twice: the first one counts
+        if answer.arm in paired and answer.repeat == 0:
+            into.texts.setdefault((answer.prompt, answer.probe), answer)
         arm = arms.get(answer.arm)
         facts = facts_of(batches.counted(answer), arm.k if arm else 0)
         if answer.batch is not None:
@@ -208,9 +217,41 @@ def _gather(
     return gathered
 
 
+def _twins(manifest: Manifest) -> dict[str, str]:
+    """The served arm's name → that of the directory's own arm with as many requests in flight, where a run has both."""
+    here = (a for a in reversed(manifest.arms) if a.method in SPECULATIVE and a.endpoint is None)
+    own = {a.concurrency: a.name for a in here}
+    return {
+        a.name: own[a.concurrency] for a in manifest.arms if a.method == "served" and a.concurrency in own
+    }
+
+
+def _twin(
+    gathered: Mapping[tuple[str, str], _Gathering], manifest: Manifest, arm: Arm, task: str
+) -> Twin | None:
+    """What becomes of one head in-process and served, prompt by prompt; None where the run doesn't compare that."""
+    own = _twins(manifest).get(arm.name)
+    if own is None:
+        return None
+    mine, served = gathered[own, task].texts, gathered[arm.name, task].texts
+    layers: dict[str, Layer | None] = {}
+    offsets: dict[str, int] = {}
+    for prompt in manifest.prompts.get(task, ()):
+        one, other = mine.get((prompt, None)), served.get((prompt, None))
+        if one is None or other is None or one.failure or other.failure:
+            continue
+        layers[prompt] = layer_of(one, other, served.get((prompt, "whole")), served.get((prompt, "raw")))
+        if layers[prompt] is not None:
+            offsets[prompt] = common_prefix(
+                one.text.encode("utf-8", "replace"), other.text.encode("utf-8", "replace")
+            )
+    return Twin(arm=own, layers=layers, byte_offsets=offsets)
+
+
 def facts_of(answer: Answer, k: int) -> AnswerFacts:
     """Boil an answer down. k: drafted tokens per verify step of its arm."""
     ids = answer.ids
+    said = units(answer)
     digest = hashlib.sha256(msgspec.json.encode(ids))
     digest.update(answer.text.encode("utf-8", "surrogatepass"))
     return AnswerFacts(
@@ -222,11 +263,11 @@ def facts_of(answer: Answer, k: int) -> AnswerFacts:
         probe=answer.probe,
         prompt_tokens=answer.prompt_tokens,
         max_new_tokens=answer.max_new_tokens,
-        tokens=len(ids),
+        tokens=len(ids) if answer.ids_from is not None else answer.reported_tokens or 0,
         empty=not answer.text.strip(),
-        one_token=len(ids) >= 8 and len(set(ids)) == 1,
-        loops=answer.finish == "length" and find_loop(ids) is not None,
-        repeated=repeated_ngram_share(ids),
+        one_token=len(said) >= 8 and len(set(said)) == 1,
+        loops=answer.finish == "length" and find_loop(said) is not None,
+        repeated=repeated_ngram_share(said),
         fingerprint=digest.hexdigest()[:32],
         finish=answer.finish,
         accepted=answer.accepted,
@@ -240,6 +281,10 @@ def facts_of(answer: Answer, k: int) -> AnswerFacts:
         ttft_s=answer.ttft_s,
         failure=answer.failure,
         batch=answer.batch,
+        ids_from=answer.ids_from,
+        pieces=answer.pieces,
+        usage_fault=answer.usage_fault,
+        server=answer.server,
     )
 
 

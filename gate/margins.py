@@ -32,7 +32,11 @@ class Reading(msgspec.Struct, frozen=True):
 
 
 def read_margin(margin: Margin | None, policy: Policy) -> Reading | None:
-    """Read a margin; None where none was measured, or its noise lacks the policy's quantile."""
+    """Read a margin; None where none was measured, or its noise lacks the policy's quantile.
+
+    A server's noise holds places of width 1 too, so it is too small rather than too large: it can show that a
+    divergence is a near-tie, and not that one isn't.
+    """
     quantile = policy.thresholds.near_tie_quantile
     if margin is None or quantile not in margin.noise:
         return None
@@ -41,7 +45,8 @@ def read_margin(margin: Margin | None, policy: Policy) -> Reading | None:
     near = margin.rank == 1 or margin.gap <= limit
     rescored = margin.rescored_max_gap
     later = margin.rescored_max_gap_at if rescored is not None and rescored > limit else None
-    if margin.reproduced:
+    certain = margin.reproduced and (near or margin.source != "server")
+    if certain:
         nearness: Nearness = "near" if near and later is None else "wide"
     elif margin.gap > policy.thresholds.unreproduced_gap_factor * limit and margin.rank > 1:
         nearness = "open_wide"
@@ -58,7 +63,11 @@ def describe(margin: Margin, reading: Reading) -> str:
     )
     if reading.later is not None and margin.rescored_max_gap is not None:
         text += f"; re-scored, token {reading.later} lies {margin.rescored_max_gap:.3g} nats below the best"
-    if not margin.reproduced:
+    if margin.source == "server":
+        text += "; told by the servers, asked again" + (
+            "" if margin.reproduced else ", which gave another text"
+        )
+    elif not margin.reproduced:
         text += f"; the {margin.source} replay did not reproduce the arm's own tokens, so this is no evidence"
     elif margin.source == "stateful":
         text += "; read from the stateful graph, not the one that was served"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -18,6 +20,7 @@ from evals.control import ControlHead
 from evals.decode import Plan
 from evals.digest import ModelDigests
 from evals.drafters import Drafter
+from evals.endpoint.arms import served_arm
 from evals.engine.prepare import Prepared
 from evals.heads import BorrowedHead
 from evals.messages import Chat
@@ -25,7 +28,7 @@ from evals.model_dir import ModelDir, ModelDirError
 from evals.recording import RunWriter
 from evals.records import MANIFEST, PROMPTS, SCHEMA, WriteError
 from evals.tokens import TokenTable
-from evals.types import Manifest
+from evals.types import Arm, Endpoint, Manifest
 from gate.environment import describe_environment
 from gate.policy import Policy
 from tasks.depth import at_depth, base_and_depth
@@ -35,11 +38,30 @@ from tasks.variants import variants
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "generation_config.json")
 
 
+class Serving(msgspec.Struct, frozen=True, kw_only=True):
+    """Servers to gate. plain None: the model directory's own plain arm is the measure. k: tokens that the served head
+    drafts, 0 where the user doesn't say. tokenizer: a directory whose tokenizer is the servers' own. switch_command:
+    makes one server the arm in GATE_ARM. spec_log, spec_log_pattern: where its log tells acceptance, and how."""
+
+    plain: Endpoint | None
+    spec: Endpoint
+    k: int = 0
+    tokenizer: Path | None = None
+    switch_command: str | None = None
+    spec_log: Path | None = None
+    spec_log_pattern: re.Pattern[str] | None = None
+
+    def arms(self) -> tuple[Arm, ...]:
+        plain = () if self.plain is None else (served_arm(self.plain, "plain"),)
+        return (*plain, served_arm(self.spec, "served", self.k))
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """What one check is to do. Times in seconds; `budget_s` and `hang_s` None means no limit of the user's.
 
     draft: a directory that drafts. max_ngram: prompt lookup, with so many tokens matched at most. With either the
     model's own head is left alone.
+    model: the directory; where only servers are asked, it isn't read.
     """
 
     model: Path
@@ -66,6 +88,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     cache: Path | None = None
     depths: tuple[int, ...] = ()
     concurrency: tuple[int, ...] = (1,)
+    serving: Serving | None = None
 
     @property
     def own_head(self) -> bool:
@@ -144,19 +167,32 @@ def make_manifest(
         drafter=drafter,
         max_ngram=settings.max_ngram,
     )
-    arms = under_load(single, settings.concurrency, settings.seed)
+    every = single if settings.serving is None else (*single, *settings.serving.arms())
+    arms = under_load(every, settings.concurrency, settings.seed)
+    return manifest_of(settings, tasks, policy, arms, digests.whole, describe_environment(prepared))
+
+
+def manifest_of(
+    settings: Settings,
+    tasks: tuple[Task, ...],
+    policy: Policy,
+    arms: tuple[Arm, ...],
+    model_digest: str,
+    environment: dict[str, Any],
+) -> Manifest:
+    """The manifest of a run of these arms."""
     return Manifest(
         schema=SCHEMA,
         tool_version=gate.__version__,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         model=settings.model_name,
-        model_digest_before=digests.whole,
+        model_digest_before=model_digest,
         arms=arms,
         tasks={task.name: task.digest for task in tasks},
         prompts={task.name: tuple(prompt.id for prompt in task.prompts) for task in tasks},
         repeats={arm.name: 1 if arm.method == "control" else settings.repeats for arm in arms},
         policy_digest=policy.digest(),
-        environment=describe_environment(prepared),
+        environment=environment,
         filler_seed=settings.seed if settings.depths else None,
     )
 
@@ -188,22 +224,22 @@ def make_plan(
 
 
 def open_run(
-    settings: Settings, model: ModelDir, manifest: Manifest, tasks: tuple[Task, ...], policy_text: str
+    settings: Settings, manifest: Manifest, tasks: tuple[Task, ...], policy_text: str, tokenizer: Path | None
 ) -> RunWriter:
-    """A new run directory, or the unfinished one that is there. The tasks, the policy and the tokenizer are kept
-    beside the records, so that a run can be read again wherever it is taken."""
+    """A new run directory, or the unfinished one that is there. The tasks, the policy and the tokenizer (the files of
+    that directory) are kept beside the records, so that a run can be read again wherever it is taken."""
     out = settings.out
     resumed = (out / MANIFEST).exists()
     writer = RunWriter.resume(out, manifest) if resumed else RunWriter.create(out, manifest)
     try:
-        _keep_beside(out, model.path, tasks, policy_text)
+        _keep_beside(out, tokenizer, tasks, policy_text)
     except OSError as e:
         writer.close()
         raise WriteError(f"expected to write the run to {out}, found: {e}") from e
     return writer
 
 
-def _keep_beside(out: Path, model: Path, tasks: tuple[Task, ...], policy_text: str) -> None:
+def _keep_beside(out: Path, tokenizer: Path | None, tasks: tuple[Task, ...], policy_text: str) -> None:
     """Write what isn't there yet; a run that was killed meanwhile is completed. prompts.json goes last."""
     if (out / PROMPTS).exists():
         return
@@ -216,8 +252,8 @@ def _keep_beside(out: Path, model: Path, tasks: tuple[Task, ...], policy_text: s
         shutil.copytree(task.path, out / "tasks" / task.name, ignore=ignored)
     (out / "tokenizer").mkdir()
     for name in TOKENIZER_FILES:
-        if (model / name).is_file():
-            shutil.copyfile(model / name, out / "tokenizer" / name)
+        if tokenizer is not None and (tokenizer / name).is_file():
+            shutil.copyfile(tokenizer / name, out / "tokenizer" / name)
     (out / "policy.toml").write_text(policy_text, encoding="utf-8")
     part = out / f".{PROMPTS}.part"
     part.write_bytes(msgspec.json.encode({task.name: task.prompts for task in tasks}))

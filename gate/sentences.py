@@ -85,12 +85,11 @@ def what_to_do(run: RunEvidence, decision: Decision, reasons: Sequence[str], wor
     """The next step."""
     if decision in ("do_not_serve", "inconclusive"):
         return ADVICE[reasons[0]]
-    ks = " or ".join(str(k) for k in dict.fromkeys(item.spec.arm.k for item in run.evidence))
+    ks = " or ".join(str(k) for k in dict.fromkeys(i.spec.arm.k for i in run.evidence if i.spec.arm.k))
     loads = list(dict.fromkeys(item.spec.arm.concurrency for item in run.evidence))
     load = "" if loads == [1] else f", {' or '.join(map(str, loads))} requests in flight"
-    text = (
-        f"Serve it with K = {ks}{load} and the settings of this run; for others the gate must be run again."
-    )
+    how = f"with K = {ks}{load} and the settings of this run" if ks else f"as it is served now{load}"
+    text = f"Serve it {how}; for others the gate must be run again."
     if decision == "serve_with_limits":
         text += f" {ADVICE[reasons[0]]}"
     if worth is False:

@@ -41,6 +41,7 @@ UNDERMINES: dict[str, frozenset[Basis]] = {
     "plain-not-repeated": frozenset({"pair", "cases"}),
     "degenerate-plain": frozenset({"pair", "cases"}),
     "not-exercised": frozenset({"pair", "cases"}),
+    "plain-drafts": frozenset({"pair", "cases"}),
     "sandbox-not-trusted": frozenset({"cases"}),
     "harness-unrepeatable": frozenset({"cases"}),
     "model-changed": frozenset({"arm", "pair", "cases"}),
@@ -90,7 +91,7 @@ def decide(run: RunEvidence, policy: Policy, *, now: dt.datetime | None = None) 
         what_to_do=what_to_do(run, decision, reasons, worth),
         reasons=reasons,
         worth_it=worth,
-        k=tuple(dict.fromkeys(item.spec.arm.k for item in run.evidence)),
+        k=tuple(dict.fromkeys(item.spec.arm.k for item in run.evidence if item.spec.arm.k)),
         model=run.manifest.model,
         target_digest=next(arm.target_digest for arm in run.manifest.arms if arm.method == "plain"),
         head_digests={

@@ -23,6 +23,8 @@ _PROBES = {
     "state": "asked again later",
     "start": "in a fresh process",
     "fill": "asked once more to keep up the load",
+    "whole": "asked again without a stream",
+    "raw": "asked past the chat template",
 }
 
 Key = tuple[str, str, str, int]

@@ -39,6 +39,7 @@ SLOW = {
     "test_inspection_corruption.py",
     "test_remedies.py",
     "test_serve_config_real.py",
+    "test_served_check.py",
 }
 """Files that `make test` leaves to `make test-all`, so that it stays under ten minutes on two cores."""
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from gate.cli.check_endpoint import endpoint_options, parse_serving
 from gate.cli.options import (
     DIRECTORY,
     DURATION,
@@ -19,6 +20,7 @@ from gate.cli.options import (
 )
 
 SAMPLE = "sample"
+SERVED = "a served model"
 SETTINGS = (
     "repeats",
     "hang_s",
@@ -36,7 +38,6 @@ SETTINGS = (
 @click.command("check")
 @click.option(
     "--model",
-    required=True,
     metavar="DIR",
     help="Model directory with an MTP head (with --draft or --prompt-lookup any, or a GGUF file), or `sample`.",
 )
@@ -148,12 +149,13 @@ SETTINGS = (
     "--cache", type=DIRECTORY, metavar="DIR", help="Reuse answers of equal arms, grades of equal programs."
 )
 @click.option("--remedies", is_flag=True, help="Decode blocked tasks again under the policy's remedies.")
+@endpoint_options
 @shared_outputs
 @sandbox_option
 @click.option("--allow-limits", is_flag=True, help="Exit with 0 for `serve with limits` too.")
 @quiet_option
 def command(
-    model: str,
+    model: str | None,
     ks: tuple[int, ...],
     out: Path | None,
     task_dirs: tuple[Path, ...],
@@ -176,6 +178,7 @@ def command(
     \b
     gate check --model sample
     gate check --model DIR --task csv --k 3 --out runs/today --budget 10m
+    gate check --plain-url http://127.0.0.1:8001/v1 --spec-url http://127.0.0.1:8002/v1
 
     Exit codes: 0 serve, 1 do not serve, 2 it could not start, 3 the evidence doesn't suffice.
     """
@@ -186,6 +189,7 @@ def command(
     from tasks.depth import parse_depths
     from tasks.folder import load_tasks
 
+    serving = parse_serving(rest, ks)
     ks = ks or (1,)
     scheduler_ = dict(parse_scheduler(text) for text in scheduler)
     properties_ = dict(parse_property(text) for text in properties)
@@ -205,10 +209,12 @@ def command(
     from gate.cli.progress import TerminalProgress
     from gate.conclude import conclude
     from gate.planning import Settings
+    from gate.served_check import run_served_check
 
     settings = Settings(
-        model=resolve_model(model),
-        model_name=model if model == SAMPLE else Path(model).resolve().name,
+        model=resolve_model(model) if model is not None else Path(),
+        model_name=SERVED if model is None else model if model == SAMPLE else Path(model).resolve().name,
+        serving=serving,
         out=out,
         ks=ks,
         device=device,
@@ -224,7 +230,8 @@ def command(
         **{name: rest[name] for name in SETTINGS},
     )
     with TerminalProgress(quiet) as progress:
-        run_check(settings, chosen, policy_, policy_text, progress)
+        run = run_check if model is not None else run_served_check
+        run(settings, chosen, policy_, policy_text, progress)
     shown = Shown(
         policy_text, allow_limits, quiet, rest["redact"], rest["github"], read_key(rest["sign_with"])
     )

@@ -74,12 +74,26 @@ def token(text: str, number: int | None) -> str:
 
 def parted(divergence: Divergence) -> str:
     """Where two answers part, with both tokens."""
+    if not divergence.tokens_known:
+        return f"parts from plain at byte {divergence.byte_offset}"
     if divergence.token_index is None:
         return f"the texts differ from byte {divergence.byte_offset} on though the tokens don't"
     return (
         f"parts from plain at token {divergence.token_index} "
         f"({token(divergence.other_token_text, divergence.other_token)} where plain has "
         f"{token(divergence.base_token_text, divergence.base_token)})"
+    )
+
+
+def place_of(divergence: Divergence | None) -> str:
+    """Where an answer parts from an earlier one of its arm, with both tokens; "" where that isn't known."""
+    if divergence is None:
+        return ""
+    if divergence.token_index is None:
+        return f"byte {divergence.byte_offset}"
+    return (
+        f"token {divergence.token_index} ({token(divergence.base_token_text, divergence.base_token)}, then "
+        f"{token(divergence.other_token_text, divergence.other_token)})"
     )
 
 

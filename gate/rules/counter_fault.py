@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from evals.arms import MAX_K
 from gate.evidence import AnswerFacts, Evidence
 from gate.policy import Policy
 from gate.rules.base import TaskRule, finding
@@ -33,9 +34,10 @@ def _wrong(answer: AnswerFacts, k: int) -> str | None:
         return f"negative ({answer.accepted}/{answer.drafted})"
     if answer.accepted > answer.drafted:
         return f"{answer.accepted} accepted of {answer.drafted} drafted"
-    if (
-        answer.accepted > answer.tokens + k
-    ):  # the last step may accept tokens that the budget or the stop cuts off
+    spare = (
+        k or MAX_K
+    )  # the last step may accept tokens that the budget or the stop cuts off; K may not be known
+    if answer.tokens and answer.accepted > answer.tokens + spare:
         return f"{answer.accepted} drafts accepted, but the answer has {answer.tokens} tokens"
     return None
 

@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from evals.types import Failure
+from evals.types import Failure, FailureKind
 from gate.evidence import AnswerFacts, Evidence
 from gate.policy import Policy
 from gate.rules.base import TaskRule, finding, quote
 from gate.types import Finding, Severity
+
+VERBS: dict[FailureKind, str] = {
+    "crash": "crashed",
+    "hang": "hung",
+    "error": "failed",
+    "refused": "refused to run",
+}
+"""The kinds of failure that are an engine's; those of a reply over HTTP have rules of their own."""
 
 
 def check(evidence: Evidence, policy: Policy) -> Iterator[Finding]:
@@ -18,7 +26,11 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Finding]:
         groups: defaultdict[tuple[str, str, int | None], list[AnswerFacts]] = defaultdict(list)
         for answer in (*arm.answers, *arm.probes):
             failure = answer.failure
-            if failure and (arm is evidence.plain or answer.prompt not in plain_failed):
+            if (
+                failure
+                and failure.kind in VERBS
+                and (arm is evidence.plain or answer.prompt not in plain_failed)
+            ):
                 groups[failure.kind, failure.stage, failure.signal].append(answer)
         for answers in groups.values():
             first = answers[0]
@@ -44,7 +56,7 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Finding]:
 
 
 def _what(failure: Failure) -> str:
-    verb = {"crash": "crashed", "hang": "hung", "error": "failed", "refused": "refused to run"}[failure.kind]
+    verb = VERBS[failure.kind]
     by = f" (signal {failure.signal})" if failure.signal is not None else ""
     when = "while being built" if failure.stage == "build" else "while decoding"
     return f"the engine {verb} {when}{by}, {quote(failure.message, 160)},"

@@ -13,8 +13,9 @@ from gate.types import Finding
 
 def check(evidence: Evidence, policy: Policy) -> Iterator[Finding]:
     for prompt, comparison in evidence.spec.comparisons.items():
+        divergence = comparison.divergence
         same_tokens = comparison.same_context and (
-            comparison.divergence is None or comparison.divergence.token_index is None
+            divergence is None or (divergence.tokens_known and divergence.token_index is None)
         )
         reasons = (comparison.base_finish, comparison.finish)
         if same_tokens and "unknown" not in reasons and reasons[0] != reasons[1]:

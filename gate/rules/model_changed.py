@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from evals.types import UNKNOWN
 from gate.evidence import RunEvidence
 from gate.policy import Policy
 from gate.rules.base import RunRule
@@ -12,7 +13,7 @@ from gate.types import Finding
 
 def check(run: RunEvidence, policy: Policy) -> Iterator[Finding]:
     before = run.manifest.model_digest_before
-    if run.end is None:
+    if run.end is None or before == UNKNOWN:
         return
     after = run.end.model_digest_after
     if after is None and run.end.complete:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from gate.evidence import Evidence
 from gate.policy import Policy
-from gate.rules.base import TaskRule, finding, parted_facts, token
+from gate.rules.base import TaskRule, finding, parted_facts, place_of
 from gate.types import Finding
 
 
@@ -16,7 +16,7 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Finding]:
         suspect = "prefix caching is on: turn it off"
     else:
         suspect = "suspect state kept between requests or kernels that don't repeat themselves"
-    for comparison in (*plain.repeats, *(c for _, c in plain.probe_repeats)):
+    for comparison in (*plain.repeats, *(c for a, c in plain.probe_repeats if a.probe in ("state", "start"))):
         if comparison.identical or not comparison.same_context:
             continue
         divergence = comparison.divergence
@@ -24,11 +24,7 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Finding]:
         facts = {}
         if divergence is not None:
             facts = parted_facts(divergence)
-            at = (
-                f", first at token {divergence.token_index} "
-                f"({token(divergence.base_token_text, divergence.base_token)}, then "
-                f"{token(divergence.other_token_text, divergence.other_token)})"
-            )
+            at = f", first at {place_of(divergence)}"
         yield finding(
             evidence,
             RULE.code,

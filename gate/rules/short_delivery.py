@@ -12,6 +12,9 @@ from gate.types import Finding
 STOP_TOKENS = 1
 """Tokens that a sound runtime may bill and not deliver: the end-of-sequence token."""
 
+RESPLIT = 0.05
+"""Share of tokens by which a text that is split again may be counted differently."""
+
 
 def check(evidence: Evidence, policy: Policy) -> Iterator[Finding]:
     plain = evidence.plain.by_prompt()
@@ -21,7 +24,7 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Finding]:
             continue
         short = _unbilled(answer)
         base = plain.get(answer.prompt)
-        if short is not None and short > max(usual, STOP_TOKENS):
+        if short is not None and short > max(usual, STOP_TOKENS, _resplit(answer)):
             message = f"delivers {answer.tokens} tokens and bills {answer.reported_tokens}"
         elif _cut(answer) and not (base and _cut(base)):
             message = (
@@ -45,7 +48,16 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Finding]:
 
 def _unbilled(answer: AnswerFacts) -> int | None:
     """Tokens billed beyond those delivered."""
-    return None if answer.reported_tokens is None else answer.reported_tokens - answer.tokens
+    return (
+        None
+        if answer.reported_tokens is None or answer.ids_from is None
+        else answer.reported_tokens - answer.tokens
+    )
+
+
+def _resplit(answer: AnswerFacts) -> float:
+    """Tokens that a text may have lost by being split again, where only that tells how many were delivered."""
+    return RESPLIT * answer.tokens + 2 if answer.ids_from == "tokenizer" else 0
 
 
 def _cut(answer: AnswerFacts) -> bool:

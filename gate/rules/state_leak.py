@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from gate.evidence import Evidence
 from gate.policy import Policy
-from gate.rules.base import TaskRule, finding, parted_facts, token
+from gate.rules.base import TaskRule, finding, parted_facts, place_of
 from gate.types import Finding
 
 
@@ -19,11 +19,7 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Finding]:
         facts = {}
         if divergence is not None:
             facts = parted_facts(divergence)
-            at = (
-                f" from token {divergence.token_index} on "
-                f"({token(divergence.base_token_text, divergence.base_token)}, then "
-                f"{token(divergence.other_token_text, divergence.other_token)})"
-            )
+            at = f" from {place_of(divergence)} on"
         yield finding(
             evidence,
             RULE.code,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from gate.evidence import Evidence
 from gate.policy import Policy
-from gate.rules.base import TaskRule, finding
+from gate.rules.base import TaskRule, finding, place_of
 from gate.types import Finding, Severity
 
 
@@ -25,6 +25,26 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Finding]:
             "the joined stream is not the text of the delivered ids"
             + ("; plain's isn't either, so it is not the head's doing" if plain_too else f" (the ids {ids})"),
             prompt=prompt,
+            plain_too=plain_too,
+        )
+    yield from _against_whole(evidence)
+
+
+def _against_whole(evidence: Evidence) -> Iterator[Finding]:
+    """A served answer asked for again without a stream: other bytes, though the streamed ones repeat themselves."""
+    unsteady = {c.prompt for c in evidence.spec.repeats if not c.identical}
+    plain_too = any(a.probe == "whole" and not c.identical for a, c in evidence.plain.probe_repeats)
+    for answer, comparison in evidence.spec.probe_repeats:
+        if answer.probe != "whole" or comparison.identical or comparison.prompt in unsteady:
+            continue
+        severity: Severity = "note" if plain_too else "block"
+        yield finding(
+            evidence,
+            RULE.code,
+            severity,
+            f"asked for without a stream the answer is another from {place_of(comparison.divergence)} on"
+            + ("; plain's is so too" if plain_too else ""),
+            prompt=comparison.prompt,
             plain_too=plain_too,
         )
 

@@ -34,6 +34,12 @@ NEEDS = {
     "gate check --model DIR --depths 512,4096,16384",
     "gate check --model DIR --device GPU.0 --ov KV_CACHE_PRECISION=f16",
     "gate check --model DIR --k 1 --device GPU.0 --ov KV_CACHE_PRECISION=f16 --out gate-runs/today",
+    "gate check --plain-url URL --spec-url URL",
+    "gate check --plain-url http://127.0.0.1:8001/v1 --spec-url http://127.0.0.1:8002/v1",
+    "gate check --spec-url http://127.0.0.1:8000/v3 --switch-cmd './serve.sh \"$GATE_ARM\"'",
+    "gate check --model DIR --k 1 --spec-url http://127.0.0.1:8000/v3",
+    "gate check --plain-url URL --spec-url URL --spec-log server.log "
+    "   --spec-log-pattern 'took (?P<accepted>\\d+) of (?P<drafted>\\d+)'",
 }
 """Commands that need what a test's machine lacks: a page says so beside each."""
 

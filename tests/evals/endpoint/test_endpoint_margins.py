@@ -1,0 +1,86 @@
+"""The threat: a number that is none (0.0 for a draft that was taken unseen) or another text's, read as a margin."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from evals.endpoint.margins import MIN_PLACES, Place, margin_at, movements, noise_of, place
+from evals.endpoint.wire import TokenLogprob, Top
+from evals.types import Answer
+from gate.margins import read_margin
+from gate.policy import load_policy
+
+BASE = Answer(
+    arm="plain",
+    task="t",
+    prompt="p",
+    repeat=0,
+    prompt_sha256="",
+    prompt_tokens=4,
+    max_new_tokens=9,
+    text="the cat sat",
+)
+OTHER = msgspec.structs.replace(BASE, arm="served", text="the dog sat")
+
+
+def seen(token: str, **top: float) -> Place:
+    return Place(token.encode(), {name.encode(): value for name, value in top.items()})
+
+
+ONE = [seen("the", the=-0.1, a=-2.0), seen(" cat", **{" cat": -0.7, " dog": -0.8}), seen(" sat")]
+TWO = [seen("the", the=-0.1, a=-2.1), seen(" dog", **{" cat": -0.75, " dog": -0.72}), seen(" sat")]
+
+
+def test_a_draft_that_was_taken_over_unseen_has_no_number() -> None:
+    assert place(TokenLogprob(token="x", logprob=0.0, top_logprobs=[])).top == {}
+    assert (
+        place(TokenLogprob(token="x", logprob=0.0, top_logprobs=[Top("y", -1.0), Top("z", -2.0)])).top == {}
+    )
+    real = place(
+        TokenLogprob(token="x", logprob=-0.1, top_logprobs=[Top("x", -0.1), Top("é", -2.0, [195, 169])])
+    )
+    assert real.top == {b"x": -0.1, "é".encode(): -2.0}
+
+
+def test_the_gap_is_plains_own() -> None:
+    found = margin_at(BASE, OTHER, ONE, TWO, {"p99": 0.2})
+    assert found is not None and found.reproduced and found.source == "server"
+    assert (found.token_index, found.rank) == (1, 2)
+    assert found.gap == pytest.approx(0.1) and found.movement == pytest.approx(0.13)
+
+
+@pytest.mark.parametrize(
+    ("base", "other", "one"),
+    [
+        (msgspec.structs.replace(BASE, text="a cat sat"), OTHER, ONE),
+        (BASE, msgspec.structs.replace(OTHER, text="the bird"), ONE),
+        (BASE, OTHER, [ONE[0], seen(" cat", **{" cat": -0.7, " cow": -0.8})]),
+    ],
+)
+def test_another_text_or_an_unlisted_token_is_no_evidence(
+    base: Answer, other: Answer, one: list[Place]
+) -> None:
+    found = margin_at(base, other, one, TWO, {"p99": 0.2})
+    assert found is not None and not found.reproduced
+
+
+def test_without_numbers_at_the_place_there_is_no_margin() -> None:
+    assert margin_at(BASE, OTHER, [ONE[0], seen(" cat")], TWO, {}) is None
+    assert margin_at(BASE, BASE, ONE, ONE, {}) is None
+
+
+def test_noise_is_what_moved_between_the_servers_and_needs_places() -> None:
+    assert list(movements(ONE, TWO)) == pytest.approx([0.1, 0.13])
+    assert noise_of([0.1] * (MIN_PLACES - 1)) == {}
+    assert noise_of([0.1] * MIN_PLACES) == pytest.approx({"p50": 0.1, "p90": 0.1, "p99": 0.1, "max": 0.1})
+
+
+@pytest.mark.parametrize(("gap", "nearness"), [(0.1, "near"), (0.9, "open"), (9.0, "open_wide")])
+def test_a_server_can_show_a_near_tie_and_never_a_wrong_token(gap: float, nearness: str) -> None:
+    found = margin_at(BASE, OTHER, ONE, TWO, {"p99": 0.2})
+    assert found is not None
+    reading = read_margin(msgspec.structs.replace(found, gap=gap), load_policy(None))
+    assert reading is not None and reading.nearness == nearness
+    silent = read_margin(msgspec.structs.replace(found, noise={}), load_policy(None))
+    assert silent is None, "no noise, no near-tie"
