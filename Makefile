@@ -1,6 +1,6 @@
 # Two commands that a new user needs: `make check` and `make test`. Everything is set up in .venv, nothing outside.
 .DEFAULT_GOAL := help
-.PHONY: help check test test-all faults lint types contracts bench clean
+.PHONY: help check test test-all test-export faults lint types contracts bench clean
 
 # The first Python of at least 3.11 that has venv.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14; do \
@@ -16,6 +16,7 @@ help:
 	@echo 'make check     set up, then gate the bundled sample model (the main job; see README)'
 	@echo 'make test      set up, then lint, type check, import contracts and the test suite'
 	@echo 'make test-all  what CI runs: also the tests that need a system package; allows no skip'
+	@echo 'make test-export  gate export for real: installs torch and optimum-intel (1.6 GB) in a cache of its own'
 	@echo 'make faults    the fault corpus, by reason code'
 	@echo 'make bench     benchmarks, with medians'
 
@@ -60,6 +61,10 @@ test: lint types contracts
 
 test-all: lint types contracts $(VENV)/.models
 	@GATE_TEST_NO_SKIP=1 $(BIN)/python -m pytest --durations=60
+
+# Not part of test-all: the exporter's environment alone is 1.6 GB. GATE_EXPORTER_PYTHON names one that is there.
+test-export: $(VENV)/.dev
+	@GATE_TEST_EXPORT=1 $(BIN)/python -m pytest tests/export --durations=10
 
 # The labelled fault corpus: what is blocked, by which reason code, and what is blocked falsely.
 faults: $(VENV)/.dev

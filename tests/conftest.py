@@ -45,6 +45,10 @@ SLOW = {
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not os.environ.get("GATE_TEST_EXPORT"):
+        kept = [item for item in items if item.path.parent.name != "export"]
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = kept
     for item in items:
         if item.path.name in SLOW:
             item.add_marker(pytest.mark.slow)

@@ -26,6 +26,8 @@ PIECE = 1 << 22
 WIDTHS = {"F32": 4, "F16": 2, "BF16": 2}
 """Bytes of an element of the types that a head is stored in."""
 
+F16_MAX = 65504
+
 Array = npt.NDArray[Any]
 
 
@@ -68,7 +70,10 @@ def read_header(file: Path) -> dict[str, Tensor]:
 
 
 def pieces(tensor: Tensor) -> Iterator[Array]:
-    """A tensor's values as float32, flat, in order, at most PIECE at once. Raises ModelDirError."""
+    """A tensor's values as float32, flat, in order, at most PIECE at once.
+
+    Raises ModelDirError, also for values that aren't finite: the head would answer NaN.
+    """
     left = math.prod(tensor.shape)
     try:
         with tensor.file.open("rb") as stream:
@@ -78,16 +83,19 @@ def pieces(tensor: Tensor) -> Iterator[Array]:
                 raw = stream.read(count * WIDTHS[tensor.dtype])
                 if len(raw) != count * WIDTHS[tensor.dtype]:
                     _refuse(tensor.file, f"an end in the midst of {tensor.name[:80]}")
-                yield _widened(raw, tensor.dtype)
+                values = _widened(raw, tensor.dtype)
+                if not np.isfinite(values).all():
+                    _refuse(tensor.file, f"values in {tensor.name[:80]} that aren't finite")
+                yield values
                 left -= count
     except OSError as error:
         raise ModelDirError(f"{tensor.file}: cannot be read ({error}).") from error
 
 
 def read_tensor(tensor: Tensor, kind: type[np.floating[Any]], out: Array | None = None) -> Array:
-    """A tensor in its shape as float16 or float32, into `out` where given. Raises ModelDirError.
+    """A tensor in its shape as float16 or float32, into `out` where given.
 
-    Values that aren't finite, or too large for float16, are refused: the head would answer NaN.
+    Raises ModelDirError, also for values that are too large for float16.
     """
     values = np.empty(tensor.shape, kind) if out is None else out
     flat, at = values.reshape(-1), 0
@@ -95,14 +103,8 @@ def read_tensor(tensor: Tensor, kind: type[np.floating[Any]], out: Array | None 
         with np.errstate(over="ignore"):
             flat[at : at + len(piece)] = piece
         if not np.isfinite(flat[at : at + len(piece)]).all():
-            found = (
-                "values that aren't finite"
-                if not np.isfinite(piece).all()
-                else "values beyond float16's 65504"
-            )
             raise ModelDirError(
-                f"{tensor.file}: {tensor.name} holds {found}: expected weights. "
-                + ("Fetch it again." if "finite" in found else "Build with --weight-format fp32.")
+                f"{tensor.file}: {tensor.name} holds values beyond float16's {F16_MAX}. Take --weight-format fp32."
             )
         at += len(piece)
     return values

@@ -19,6 +19,7 @@ COMMANDS = {
         "gate.cli.inspect",
         "Say what a model directory holds, and refuse one whose parts don't fit.",
     ),
+    "export": ("gate.cli.export", "Export a checkpoint with its head, in an environment of its own."),
     "head": ("gate.cli.head", "Rebuild a head from its checkpoint, or move it between layouts."),
     "grade": ("gate.cli.grade", "Grade and decide a run again, without decoding."),
     "report": ("gate.cli.report", "Write a run's verdict and report again, without decoding."),

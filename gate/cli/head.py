@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gate.cli.options import DIRECTORY, LAYOUTS
+from gate.cli.options import DIRECTORY, FORMATS, LAYOUTS
 
 if TYPE_CHECKING:
     from evals.headbuild.formats import WeightFormat
-
-FORMATS: tuple[WeightFormat, ...] = ("fp16", "fp32", "int8", "int4")
 
 
 @click.group("head")

@@ -29,6 +29,9 @@ class Duration(click.ParamType[float]):
 DURATION = Duration()
 DIRECTORY = click.Path(path_type=Path)
 
+FORMATS = ("fp16", "fp32", "int8", "int4")
+"""Weight formats of a head that is built or exported, by optimum-intel's names."""
+
 LAYOUTS: dict[str, Literal["genai", "split"]] = {"exported": "genai", "split": "split"}
 """Head layouts by the names that users give them."""
 
