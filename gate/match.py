@@ -103,6 +103,8 @@ def _not_compared(arms: list[Arm], in_force: dict[str, str], served: Served) -> 
         fixed: dict[str, Any] = {
             name: getattr(arm, name) for name in COMPARED if getattr(served, name) is None
         }
+        if arm.concurrency > 1 and served.concurrency is None:
+            fixed["concurrency"] = arm.concurrency
         fixed |= {k: v for k, v in (in_force | arm.properties).items() if k not in properties}
         fixed |= {k: v for k, v in arm.scheduler.items() if k not in served.scheduler}
         fixed |= {k: v for k, v in arm.versions.items() if k not in served.versions}

@@ -104,6 +104,7 @@ def test_a_load_that_was_decoded_is_answered_by_its_own_arm(
     assert ask(run, served=Served(concurrency=4)).exit_code == code
     assert ask(run, served=Served(concurrency=1)).exit_code == 0
     assert ask(run, served=Served(concurrency=2)).exit_code == (code or 3)
+    assert any("(mtp@1/n4)" in note and "concurrency = 4" in note for note in ask(run).notes)
 
 
 @pytest.mark.parametrize(("held", "asked", "code"), [(4096, 4096, 0), (4096, 4097, 3), (None, 512, 3)])
