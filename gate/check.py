@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from evals.bases import bases
-from evals.batches import require_prompts
 from evals.control import control_head
 from evals.decode import Plan
 from evals.digest import ModelDigests, changed_files, digest_dir
@@ -45,7 +44,6 @@ def run_check(
     """
     started = time.monotonic()
     tasks = planned_tasks(tasks, settings)
-    require_prompts(settings.concurrency, sum(p.after is None for task in tasks for p in task.prompts))
     with ThreadPoolExecutor(2, thread_name_prefix="look") as pool, contextlib.ExitStack() as stack:
         model = stack.enter_context(opened(settings.model, need_head=settings.own_head))
         require_decodable(model, with_head=settings.own_head)

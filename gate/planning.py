@@ -14,7 +14,7 @@ import msgspec
 import gate
 from evals.arms import DEFAULT_SCHEDULER, build_arms, control_paths, drafter_paths
 from evals.asking import asked, chats
-from evals.batches import LoadError, under_load
+from evals.batches import require_prompts, under_load
 from evals.context import require_context
 from evals.control import ControlHead
 from evals.decode import Plan
@@ -99,19 +99,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 def planned_tasks(tasks: tuple[Task, ...], settings: Settings) -> tuple[Task, ...]:
     """The tasks with N reworded prompts after their own, each followed by itself at the depths asked for.
 
-    Raises LoadError where a conversation, whose turns wait for each other, would have to share a batch.
+    Raises LoadError where there are too few prompts for the requests that are to be in flight.
     """
-    if talk := next((task for task in tasks if task.turns > 1 and max(settings.concurrency) > 1), None):
-        raise LoadError(
-            f"--concurrency {max(settings.concurrency)}: expected tasks of single turns, found the conversation "
-            f"{talk.name}: its turns wait for each other. Gate it in a run of its own, or name other tasks with --task."
-        )
     planned = []
     for task in tasks:
         if settings.variants and task.variants is not None:
             extra = variants(task, settings.variants, settings.seed)
             task = msgspec.structs.replace(task, prompts=(*task.prompts, *extra))
         planned += [task, *(at_depth(task, depth) for depth in settings.depths)]
+    require_prompts(settings.concurrency, sum(p.after is None for task in planned for p in task.prompts))
     return tuple(planned)
 
 

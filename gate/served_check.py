@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from evals.asking import asked, chats
-from evals.batches import require_prompts, under_load
+from evals.batches import under_load
 from evals.decode import Decoding, Plan
 from evals.endpoint.acceptance import LogSource, log_pattern
 from evals.endpoint.address import EndpointError
@@ -42,7 +42,6 @@ def run_served_check(
     serving = settings.serving
     assert serving is not None
     tasks = planned_tasks(tasks, settings)
-    require_prompts(settings.concurrency, sum(len(task.prompts) for task in tasks))
     if settings.depths and serving.tokenizer is None:
         raise EndpointError("--depths needs --tokenizer: a depth is counted in the served model's tokens.")
     count = len if serving.tokenizer is None else TokenTable.load(serving.tokenizer).count

@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from evals.types import UNKNOWN, Arm
 from gate.allowed import Allowed
 
 NOT_RUN = "checked against its documentation, not run"
@@ -38,9 +39,11 @@ class _Variable(str):
 def ovms(allowed: Allowed, model: str) -> ServerConfig:
     """graph.pbtxt of an OpenVINO Model Server, to lie in the model directory."""
     arm, notes = allowed.arm, []
-    options: dict[str, str | int | bool] = {"models_path": "./", "device": arm.device}
+    options: dict[str, str | int | bool] = {"models_path": "./"}
+    if arm.device != UNKNOWN:
+        options["device"] = arm.device
     if allowed.head and arm.method not in ("mtp", "draft"):
-        notes.append(f"no options here for the method {arm.method}: the head is left off")
+        notes.append(_left_off(arm))
     on = allowed.head and arm.method in ("mtp", "draft")
     if on:
         options["draft_models_path"] = "./" if arm.method == "mtp" and arm.head is None else "./draft"
@@ -102,18 +105,12 @@ OPTIONS
 def arcint(allowed: Allowed, model: str) -> ServerConfig:
     """A shell script that starts arcint. Its OpenVINO engine drafts one token a pass with an MTP head."""
     arm, notes = allowed.arm, []
-    command = [
-        "arcint",
-        "--model",
-        one_line(model),
-        "--device",
-        one_line(arm.device),
-        "--prefix-cache-mib",
-        "0",
-    ]
+    command = ["arcint", "--model", one_line(model), "--prefix-cache-mib", "0"]
+    if arm.device != UNKNOWN:
+        command += ["--device", one_line(arm.device)]
     on = allowed.head and arm.method == "mtp" and arm.k == 1
     if allowed.head and arm.method != "mtp":
-        notes.append(f"no options here for the method {arm.method}: the head is left off")
+        notes.append(_left_off(arm))
     elif allowed.head and not on:
         notes.append(
             f"K: arcint drafts one token a pass, and a verdict holds for its K alone ({arm.k}): the head is left off"
@@ -133,7 +130,7 @@ def arcint(allowed: Allowed, model: str) -> ServerConfig:
         command += ["--paged-kv", kv]
     elif kv:
         notes.append(f"KV precision: arcint has no {one_line(kv)}, which the verdict holds for")
-    if not arm.device.upper().startswith("GPU"):
+    if arm.device != UNKNOWN and not arm.device.upper().startswith("GPU"):
         notes.append(f"device: arcint is made for Intel GPUs; the verdict holds for {one_line(arm.device)}")
     text = _comments(allowed, "arcint", NOT_RUN, notes, "arcint")
     return ServerConfig("arcint", "arcint.sh", _script(text, command), on)
@@ -145,7 +142,7 @@ def llama_cpp(allowed: Allowed, model: str) -> ServerConfig:
     types = {"mtp": "draft-mtp", "draft": "draft-simple"}
     on = allowed.head and arm.method in types
     if allowed.head and not on:
-        notes.append(f"no options here for the method {arm.method}: the head is left off")
+        notes.append(_left_off(arm))
     command = [
         "llama-server",
         "--model",
@@ -185,6 +182,15 @@ SERVERS: dict[str, Callable[[Allowed, str], ServerConfig]] = {
     "arcint": arcint,
     "llama.cpp": llama_cpp,
 }
+
+
+def _left_off(arm: Arm) -> str:
+    if arm.method == "served":
+        return (
+            "the arm was gated as its server runs it, whose options the run doesn't know: leave them as they are, "
+            "within what stands above. The head is left off here"
+        )
+    return f"no options here for the method {arm.method}: the head is left off"
 
 
 def _comments(allowed: Allowed, server: str, checked: str, notes: list[str], engine: str) -> str:

@@ -24,7 +24,9 @@ def test_each_task_is_followed_by_itself_at_its_depths() -> None:
     assert len({task.prompts for task in found}) == 1 and found[0].prompts[-1].id == "v3-002"
 
 
-def test_a_conversation_cannot_share_a_batch_with_itself() -> None:
-    assert planned_tasks((WEATHER,), settings()) == (WEATHER,)
-    with pytest.raises(LoadError, match="found the conversation weather"):
-        planned_tasks((WEATHER,), settings(concurrency=(1, 4)))
+def test_only_first_turns_count_as_prompts_to_be_in_flight() -> None:
+    first = sum(prompt.after is None for prompt in WEATHER.prompts)
+    assert first < len(WEATHER.prompts)
+    assert planned_tasks((WEATHER,), settings(concurrency=(first,))) == (WEATHER,)
+    with pytest.raises(LoadError, match=f"expected at least {first + 1} prompts, found {first}"):
+        planned_tasks((WEATHER,), settings(concurrency=(1, first + 1)))

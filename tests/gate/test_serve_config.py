@@ -185,6 +185,17 @@ def test_a_k_that_a_server_does_not_draft_leaves_its_head_off(decide: Callable[.
     assert not any(on(looked_up).values())
 
 
+def test_what_a_server_was_gated_with_is_left_to_that_server(decide: Callable[..., Allowed]) -> None:
+    found = decide()
+    arm = msgspec.structs.replace(found.arm, method="served", engine="endpoint", device="unknown")
+    served = msgspec.structs.replace(found, arm=arm, in_force={})
+    assert not any(on(served).values())
+    for name in SERVERS:
+        assert "whose options the run doesn't know: leave them as they are" in text(served, name)
+        assert "unknown" not in text(served, name).splitlines()[-1]
+    assert "device:" not in text(served, "ovms")
+
+
 def test_only_documented_options_are_written(decide: Callable[..., Allowed]) -> None:
     for found in (decide(), decide("do_not_serve")):
         options = set(re.findall(r"^ {10}([a-z_]+):", text(found, "ovms"), re.MULTILINE))
