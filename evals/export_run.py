@@ -4,7 +4,7 @@
 the records stream by. What an answer is joined with is found by its place in the file, so that memory grows with the
 number of answers by some hundred bytes each, and not with their length. Columns: those of `evals.types.Answer`, then
 `method`, `k`, `arm_identity`, `target_digest` and `head_digest` of its arm, `prompt_text` (the user's turn, before the
-chat template), and `comparison`, `grade`, `margin` (null where there is none).
+chat template and without the filler of a depth), and `comparison`, `grade`, `margin` (null where there is none).
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from gate.policy import Policy
 from gate.speeds import speed_ratio
 from gate.types import Finding
 from tasks.depth import base_and_depth
+from tasks.types import conversation_of
 
 
 def caveats(run: RunEvidence, policy: Policy, findings: Sequence[Finding]) -> tuple[str, ...]:
@@ -126,7 +127,11 @@ def _power(run: RunEvidence, policy: Policy) -> list[str]:
     needed["identical"] = needed["no_worse"]
     out = []
     for requirement, least in needed.items():
-        few = {i.task: len(i.prompts) for i in run.evidence if policy.requirement(i.task) == requirement}
+        few = {
+            i.task: len({conversation_of(prompt) for prompt in i.prompts})
+            for i in run.evidence
+            if policy.requirement(i.task) == requirement
+        }
         short = [f"{task} {count}" for task, count in few.items() if count < least]
         if short:
             out.append(

@@ -133,7 +133,7 @@ def require_room(settings: Settings, model: ModelDir, tasks: tuple[Task, ...], p
         if task.name in longest:
             require_context(
                 model.path,
-                count(longest[task.name]) + task.max_new_tokens,
+                count(longest[task.name]) + task.turns * task.max_new_tokens,
                 f"--depths {task.depth}, task {base_and_depth(task.name)[0]}",
                 device=settings.device,
                 scheduler={**DEFAULT_SCHEDULER, **settings.scheduler},

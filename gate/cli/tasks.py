@@ -22,9 +22,8 @@ def list_tasks(task_dirs: tuple[Path, ...]) -> None:
     from tasks.folder import load_tasks
 
     for task in load_tasks(task_dirs):
-        echo(
-            f"{task.name:16}  {task.kind:6}  {len(task.prompts)} prompts  {len(task.cases):3} cases  {task.title}"
-        )
+        wordings = sum(prompt.turn == 1 for prompt in task.prompts)
+        echo(f"{task.name:16}  {task.kind:6}  {wordings} prompts  {len(task.cases):3} cases  {task.title}")
 
 
 @command.command("check")

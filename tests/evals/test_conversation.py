@@ -72,6 +72,24 @@ def test_a_later_turn_comes_after_the_arms_own_answers(
         assert answers[arm, "t", "p.3", repeat, 0, None].prompt_sha256 == third.sha256
 
 
+def test_no_arm_goes_on_from_anothers_answer(plan: Plan) -> None:
+    """Nor from that of another repeat, session or probe."""
+    base = Answer("plain", "t", "p", 0, "x", 4, 9, text="plain's", ids=(1,))
+    others = [
+        replace(base, arm="mtp@1", text="the head's"),
+        replace(base, repeat=1, text="again"),
+        replace(base, session=1, probe="state", text="the probe's"),
+    ]
+    with Conversations(plan) as talks:
+        talks.tell([base, *others])
+        arms = {arm.name: arm for arm in plan.arms}
+        for said in (base, *others):
+            turn = Turn(arms[said.arm], plan.asked[2], said.repeat, said.session, said.probe)
+            whole = talks.complete(turn)
+            assert isinstance(whole, Turn)
+            assert whole.asked.text == context((U, "one"), (A, said.text), (U, "two")).text
+
+
 def test_a_turn_after_none_is_not_asked(plan: Plan, fake: dict[str, Any]) -> None:
     broken = replace(
         plan, asked=(asked("p", "error"), asked("p.2", "two", "p"), asked("p.3", "three", "p.2"))

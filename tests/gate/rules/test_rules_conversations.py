@@ -44,6 +44,11 @@ def test_turns_are_judged_each_by_its_cases(talk):
     )
 
 
+def test_turns_are_no_more_prompts_than_their_conversations(talk):
+    """What a run can see is told by independent prompts; the turns of one conversation are not."""
+    assert any("there were fewer (csv 4)" in caveat for caveat in talk.verdict().caveats)
+
+
 def test_a_later_turn_behind_other_answers_is_judged_by_score_alone(talk):
     talk.diverge("w1")
     talk.diverge("w1.2")
