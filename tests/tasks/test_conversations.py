@@ -146,7 +146,7 @@ def test_a_tool_that_says_something_must_be_described(folder: Path) -> None:
             for row in text
         ]
         (folder / "cases.jsonl").write_text("\n".join(kept))
-    with pytest.raises(TaskError, match="expected tools in task.toml beside a turn that a tool says"):
+    with pytest.raises(TaskError, match=r"expected tools in task\.toml beside a turn that a tool says"):
         load_task(folder)
 
 
