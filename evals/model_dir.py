@@ -119,7 +119,7 @@ def require_decodable(model: ModelDir, *, with_head: bool = True) -> None:
         raise ModelDirError(
             f"{model.path}: a head in the split layout ({', '.join(SPLIT_HEAD)}), whose engine isn't part of this "
             f"version; expected the layout of optimum-intel ({GENAI_HEAD[0]}.xml and .bin, which shares the target's "
-            "lm_head). Export the head again with optimum-cli, or wait for a version that decodes this layout."
+            "lm_head). Move it there with gate head convert, or wait for a version that decodes this layout."
         )
     if model.missing:
         raise ModelDirError(
@@ -212,7 +212,7 @@ def _target(root: Path, sizes: dict[str, int]) -> str:
         return found[0]
     names = " or ".join(f"{stem}.xml" for stem in TARGETS)
     if any(name.endswith((".safetensors", ".gguf", ".pt")) for name in sizes):
-        what = "a checkpoint that isn't exported yet; export it with optimum-cli export openvino"
+        what = "a checkpoint that isn't exported yet; export it with gate export"
     elif not sizes:
         what = "an empty directory"
     else:
@@ -256,7 +256,7 @@ def _no_head(root: Path, sizes: dict[str, int], declared: int | None) -> str:
         layers = "1 layer" if declared == 1 else f"{declared} layers"
         return (
             f"{root}: no head: declared in config ({layers}) but no openvino_mtp_* file; {expected}. Older exporters "
-            "drop the head: export again with optimum-intel 2.2 or newer."
+            "drop the head: export the checkpoint again (gate export), or rebuild its head (gate head build)."
         )
     return (
         f"{root}: no head: {expected}, found none, and config declares none. Choose an export that has one."

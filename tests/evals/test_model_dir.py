@@ -113,7 +113,7 @@ def test_a_path_that_is_no_directory(tmp_path: Path) -> None:
 
 def test_not_a_model(tmp_path: Path) -> None:
     assert "empty directory" in refusal(lay(tmp_path / "empty", []))
-    assert "optimum-cli export" in refusal(lay(tmp_path / "checkpoint", ["model.safetensors"], DECLARED))
+    assert "gate export" in refusal(lay(tmp_path / "checkpoint", ["model.safetensors"], DECLARED))
     assert "notes.txt" in refusal(lay(tmp_path / "other", ["notes.txt"]))
     assert "two targets" in refusal(
         lay(tmp_path / "two", [*TARGET, "openvino_model.xml", "openvino_model.bin"])
