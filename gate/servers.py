@@ -19,7 +19,7 @@ from evals.types import UNKNOWN, Arm
 from gate.allowed import Allowed
 
 NOT_RUN = "checked against its documentation, not run"
-STARTED = "options checked by starting llama-server"
+STARTED = "options checked by starting its server with them"
 
 
 class ServerConfig(msgspec.Struct, frozen=True):

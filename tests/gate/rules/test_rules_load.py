@@ -208,3 +208,16 @@ def test_what_only_keeps_up_the_load_is_not_judged(loaded):
     loaded.probe("w1", "fill", arm="mtp@1/n4", session=0, text="something else", ids=(1, 2, 3), batch=1)
     loaded.probe("w1", "fill", arm="plain/n4", session=0, text="something else", ids=(1, 2, 3), batch=1)
     assert loaded.verdict().decision == "serve"
+
+
+def test_the_speed_of_a_batch_says_nothing_of_depth(loaded):
+    prompts = [f"w{n}" for n in range(6)]
+    loaded.add_task("deep", prompts=prompts)
+    for arm in loaded.arms:
+        for n, prompt in enumerate(prompts):
+            deep = n >= 3
+            slow = {"decode_s": 9.0} if deep and loaded.arms[arm].method == "mtp" else {}
+            batch = {"batch": n // 3} if arm in LOADED else {}
+            loaded.change(prompt, arm=arm, task="deep", prompt_tokens=4000 if deep else 40, **slow, **batch)
+    found = [f for f in loaded.verdict().findings if f.code == "slower-at-depth"]
+    assert {(f.task, f.arm) for f in found} == {("deep", "mtp@1")}
