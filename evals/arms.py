@@ -12,9 +12,9 @@ from pathlib import Path
 from evals.control import ControlHead
 from evals.digest import ModelDigests
 from evals.drafters import MAX_NGRAM, Drafter
+from evals.engines import GENAI
 from evals.types import Arm, Method
 
-ENGINE = "openvino-genai"
 MAX_K = 64
 
 DEFAULT_SCHEDULER: dict[str, int | bool] = {
@@ -93,13 +93,15 @@ def build_arms(
     heads: Mapping[str, str] | None = None,
     drafter: Drafter | None = None,
     max_ngram: int | None = None,
+    engine: str = GENAI,
 ) -> tuple[Arm, ...]:
     """Plain, then mtp@K for every K, then control@K for every control head (control@K:SEED from the second on).
 
     heads: name → digest of further heads of the same target (arms mtp@K:NAME); without them the directory's own head
-    is used. drafter, max_ngram: draft@K (or eagle3@K, dflash@K) and lookup@K take the place of the mtp arms. Raises
-    ArmError for K < 1 (the engine would silently decode with 1), a device or settings out of form, and prefix caching
-    (it makes plain unrepeatable on linear attention, openvino model_server issue 4376).
+    is used. drafter, max_ngram: draft@K (or eagle3@K, dflash@K) and lookup@K take the place of the mtp arms. engine: of
+    all arms (`evals.engines`). Raises ArmError for K < 1 (openvino-genai would silently decode with 1), a device or
+    settings out of form, and prefix caching (it makes plain unrepeatable on linear attention, openvino model_server
+    issue 4376).
     """
     depths = tuple(dict.fromkeys(ks))
     check_settings(depths, device, scheduler or {})
@@ -117,7 +119,7 @@ def build_arms(
             name=label if k == 0 else f"{label}@{k}" + (f":{head}" if head else ""),
             method=method,
             k=k,
-            engine=ENGINE,
+            engine=engine,
             device=device,
             target_digest=digests.target,
             head_digest=head_digest,

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from evals.digest import digest_files
-from evals.model_dir import GENAI_HEAD, ModelDir, ModelDirError
+from evals.model_dir import ModelDir, ModelDirError
 
 _DATA = re.compile(
     rb'<data element_type="(?P<type>\w+)" shape="[^"]*" offset="(?P<offset>\d{1,19})" size="(?P<size>\d{1,19})"'
@@ -45,12 +45,13 @@ class ControlHead(msgspec.Struct, frozen=True):
 def control_head(model: ModelDir, seed: int) -> Iterator[ControlHead]:
     """Make a control head from a seed (numpy's PCG64), in a temporary directory that is gone afterwards.
 
-    The graph stays as it is; the values of each weight move within it, so their distribution and the scales' stay.
+    The graph stays as it is; the values of each weight move within it, so their distribution and the scales' stay. Of a
+    head in the split layout the layer is permuted; its lm_head stays, as the target's does in the other layout.
     Raises ModelDirError where the head has no weights to permute, or there is no room to write them.
     """
-    stem = GENAI_HEAD[0]
-    if model.head != "genai":
-        raise ModelDirError(f"{model.path}: expected a head ({stem}) to make a control arm of, found none.")
+    stem = model.layer
+    if stem is None:
+        raise ModelDirError(f"{model.path}: expected a head to make a control arm of, found none.")
     with tempfile.TemporaryDirectory(prefix="gate-control-") as temporary:
         directory = Path(temporary)
         link_files(model, directory, without=(f"{stem}.bin",))
@@ -68,7 +69,7 @@ def control_head(model: ModelDir, seed: int) -> Iterator[ControlHead]:
                 f"{model.path}/{stem}.xml: expected weights of over {MIN_ELEMENTS} elements to permute, found none. "
                 "Leave the control arm out."
             )
-        digest = digest_files(directory, (f"{stem}.bin", f"{stem}.xml"))
+        digest = digest_files(directory, model.head_files)
         yield ControlHead(path=directory, seed=seed, digest=digest, permuted=count)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from evals.model_dir import ModelDir, ModelDirError, list_files
+from evals.model_dir import ModelDir, ModelDirError, list_files, of_a_head
 
 
 class ModelDigests(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -33,10 +33,10 @@ class ModelDigests(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def digest_model(model: ModelDir) -> ModelDigests:
     """Digest a directory that `inspect_model` accepted. Raises ModelDirError where a file can't be read."""
     entries = _entries(model.path)
-    head = set(model.head_files)
+    head = model.head_files
     return ModelDigests(
         whole=_manifest_digest(entries.values()),
-        target=_manifest_digest(line for name, line in entries.items() if name not in head),
+        target=_manifest_digest(line for name, line in entries.items() if not of_a_head(name)),
         head=_manifest_digest(entries[name] for name in sorted(head) if name in entries) if head else None,
         files={name: line[:64].decode() for name, line in entries.items()},
     )

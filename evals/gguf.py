@@ -18,7 +18,7 @@ import msgspec
 
 from evals.digest import ModelDigests, digest_model
 from evals.engine.child import child_environment, essence
-from evals.model_dir import ModelDir, ModelDirError, inspect_model
+from evals.model_dir import HeadLayout, ModelDir, ModelDirError, inspect_model
 
 MAGIC = b"GGUF"
 CONVERT: tuple[str, ...] = (sys.executable, "-P", "-m", "evals.engine.convert")
@@ -31,14 +31,14 @@ def is_gguf(path: Path) -> bool:
 
 
 @contextmanager
-def opened(path: Path, *, need_head: bool) -> Iterator[ModelDir]:
+def opened(path: Path, *, need_head: bool, layout: HeadLayout | None = None) -> Iterator[ModelDir]:
     """The target at `path`: a model directory as it is, or a GGUF file as a directory that lasts as long as this.
 
     Raises ModelDirError as `inspect_model` does, and for a file that isn't a whole GGUF model, that can't be converted,
     or that would need a head.
     """
     if not is_gguf(path):
-        yield inspect_model(path, need_head=need_head)
+        yield inspect_model(path, need_head=need_head, layout=layout)
         return
     if need_head:
         raise ModelDirError(
@@ -51,9 +51,11 @@ def opened(path: Path, *, need_head: bool) -> Iterator[ModelDir]:
         yield msgspec.structs.replace(model, source=path)
 
 
-def digest_path(path: Path) -> ModelDigests:
-    """Digests of a model directory or of a GGUF file. Raises ModelDirError."""
-    return digest_gguf(path) if is_gguf(path) else digest_model(inspect_model(path, need_head=False))
+def digest_path(path: Path, layout: HeadLayout | None = None) -> ModelDigests:
+    """Digests of a model directory or of a GGUF file. layout: which of two heads. Raises ModelDirError."""
+    if is_gguf(path):
+        return digest_gguf(path)
+    return digest_model(inspect_model(path, need_head=False, layout=layout))
 
 
 def digest_target(model: ModelDir) -> ModelDigests:

@@ -12,7 +12,7 @@ import msgspec
 
 from evals.control import link_files
 from evals.digest import digest_files
-from evals.model_dir import GENAI_HEAD, ModelDir, ModelDirError
+from evals.model_dir import GENAI_HEAD, HeadLayout, ModelDir, ModelDirError, head_stems, list_files
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,31}\Z")
 
@@ -23,6 +23,7 @@ class BorrowedHead(msgspec.Struct, frozen=True):
     name: str
     path: Path
     digest: str
+    layout: HeadLayout
 
 
 def parse_head(text: str) -> tuple[str, Path]:
@@ -36,23 +37,31 @@ def parse_head(text: str) -> tuple[str, Path]:
 
 
 @contextmanager
-def borrowed_head(model: ModelDir, name: str, source: Path) -> Iterator[BorrowedHead]:
+def borrowed_head(
+    model: ModelDir, name: str, source: Path, layout: HeadLayout | None = None
+) -> Iterator[BorrowedHead]:
     """Put a head beside a target in a temporary directory that is gone afterwards; nothing is copied.
 
-    source: a directory with openvino_mtp_model.xml and .bin, a whole export or the two files alone. Raises
-    ModelDirError.
+    source: a directory with a head in either layout, a whole export or the head's files alone. layout: which head to
+    take where it has two. Raises ModelDirError.
     """
-    files = tuple(f"{GENAI_HEAD[0]}.{suffix}" for suffix in ("bin", "xml"))
+    sizes = list_files(source)
+    stems = head_stems(source, sizes, layout)
+    files = tuple(f"{stem}.{suffix}" for stem in stems or GENAI_HEAD for suffix in ("bin", "xml"))
     for file in files:
-        path = source / file
-        if not path.is_file() or path.stat().st_size == 0:
-            found = "an empty file" if path.is_file() else "none"
+        if not sizes.get(file):
+            found = "an empty file" if file in sizes else "none"
             raise ModelDirError(
-                f"--head {name}: expected a head's file at {path}, found {found}. Export it again."
+                f"--head {name}: expected a head's file at {source / file}, found {found}. Export it again."
             )
     with tempfile.TemporaryDirectory(prefix="gate-head-") as temporary:
         directory = Path(temporary)
-        link_files(model, directory, without=files)
+        link_files(model, directory, without=model.head_files)
         for file in files:
             (directory / file).symlink_to((source / file).resolve())
-        yield BorrowedHead(name=name, path=directory, digest=digest_files(directory, files))
+        yield BorrowedHead(
+            name=name,
+            path=directory,
+            digest=digest_files(directory, files),
+            layout="split" if len(stems) > 1 else "genai",
+        )

@@ -45,9 +45,10 @@ class ModelDir(msgspec.Struct, frozen=True):
     """A directory whose files hold a target and, where `head` is not None, one whole head.
 
     target: the target graph's stem. head: the head's layout, "genai" (one graph, the target's lm_head is grafted) or
-    "split" (layer and lm_head; recognised, not decoded). Names are relative to `path`. target_files: every file that
-    isn't the head's, hidden ones left out. declared_layers: config's mtp_num_hidden_layers, None where it says nothing.
-    size: bytes of all files. missing: what decoding needs and isn't there. source: the GGUF file that it was made of.
+    "split" (layer and lm_head, each a graph). layer, lm_head: stems of the head's graphs; lm_head is None where the
+    target's is shared. Names are relative to `path`. target_files: every file that isn't a head's, hidden ones left
+    out. declared_layers: config's mtp_num_hidden_layers, None where it says nothing. size: bytes of all files. missing:
+    what decoding needs and isn't there. source: the GGUF file that it was made of.
     """
 
     path: Path
@@ -60,6 +61,8 @@ class ModelDir(msgspec.Struct, frozen=True):
     size: int
     missing: tuple[str, ...] = ()
     source: Path | None = None
+    layer: str | None = None
+    lm_head: str | None = None
 
 
 class _TextConfig(msgspec.Struct, frozen=True):
@@ -75,7 +78,7 @@ class _Config(msgspec.Struct, frozen=True):
 def inspect_model(path: str | Path, *, need_head: bool = True, layout: HeadLayout | None = None) -> ModelDir:
     """Look at a directory. With need_head=False a target without any head is accepted too (head is None).
 
-    layout: which head to take where both are there.
+    layout: which head to take where both are there; "split" beside a lone lm_head takes optimum-intel's layer with it.
 
     Raises ModelDirError for a path that isn't there, a directory that is no model, and a head that is absent, broken,
     ambiguous, undeclared or of an unsupported depth.
@@ -87,12 +90,11 @@ def inspect_model(path: str | Path, *, need_head: bool = True, layout: HeadLayou
     declared = config.mtp_num_hidden_layers
     if declared is None and config.text_config is not None:
         declared = config.text_config.mtp_num_hidden_layers
-    head = _head(root, sizes, layout)
-    if head is None and need_head:
+    stems = head_stems(root, sizes, layout)
+    if not stems and need_head:
         raise ModelDirError(_no_head(root, sizes, declared))
-    if head is not None:
-        _check_declared(root, head, declared)
-    stems: tuple[str, ...] = () if head is None else GENAI_HEAD if head == "genai" else SPLIT_HEAD
+    if stems:
+        _check_declared(root, stems[0], declared)
     head_files = tuple(f"{stem}.{end}" for stem in stems for end in ("bin", "xml"))
     helpers = (stem for stem in (*TOKENIZER, EMBEDDINGS) if f"{stem}.xml" in sizes)
     for stem in (target, *stems, *helpers):
@@ -100,27 +102,20 @@ def inspect_model(path: str | Path, *, need_head: bool = True, layout: HeadLayou
     return ModelDir(
         path=root,
         target=target,
-        target_files=tuple(sorted(set(sizes) - set(head_files))),
-        head=head,
+        target_files=tuple(sorted(name for name in sizes if not of_a_head(name))),
+        head=None if not stems else "split" if len(stems) > 1 else "genai",
         head_files=head_files,
         declared_layers=declared,
         model_type=config.model_type,
         size=sum(sizes.values()),
-        missing=_missing(target, sizes),
+        missing=_missing(target, sizes, split=len(stems) > 1),
+        layer=stems[0] if stems else None,
+        lm_head=stems[1] if len(stems) > 1 else None,
     )
 
 
-def require_decodable(model: ModelDir, *, with_head: bool = True) -> None:
-    """Raise ModelDirError where openvino-genai has no way to decode this directory, and say which part is lacking.
-
-    with_head: its head is to draft.
-    """
-    if with_head and model.head == "split":
-        raise ModelDirError(
-            f"{model.path}: a head in the split layout ({', '.join(SPLIT_HEAD)}), whose engine isn't part of this "
-            f"version; expected the layout of optimum-intel ({GENAI_HEAD[0]}.xml and .bin, which shares the target's "
-            "lm_head). Move it there with gate head convert, or wait for a version that decodes this layout."
-        )
+def require_decodable(model: ModelDir) -> None:
+    """Raise ModelDirError where no engine has a way to decode this directory, and say which part is lacking."""
     if model.missing:
         raise ModelDirError(
             f"{model.path}: expected a whole export, found no {', no '.join(model.missing)}. An export that failed "
@@ -220,23 +215,33 @@ def _target(root: Path, sizes: dict[str, int]) -> str:
     raise ModelDirError(f"{root}: not a model: expected {names}, found {what}.")
 
 
-def _head(root: Path, sizes: dict[str, int], layout: HeadLayout | None) -> HeadLayout | None:
-    genai = layout != "split" and any(_present(stem, sizes) for stem in GENAI_HEAD)
-    split = layout != "genai" and any(_present(stem, sizes) for stem in SPLIT_HEAD)
-    if genai and split:
+def head_stems(root: Path, sizes: dict[str, int], layout: HeadLayout | None) -> tuple[str, ...]:
+    """Stems of the head's graphs: the layer, and its lm_head in the split layout; () without a head.
+
+    sizes: of the directory's files, by name. Raises ModelDirError where there are two heads and no layout is named, and
+    for half of one.
+    """
+    exported, layer, lm_head = (_present(stem, sizes) for stem in (*GENAI_HEAD, *SPLIT_HEAD))
+    if exported and (layer or lm_head) and layout is None:
+        halves = " with ".join(stem for stem in SPLIT_HEAD if _present(stem, sizes))
         raise ModelDirError(
-            f"{root}: ambiguous: two heads ({GENAI_HEAD[0]}, and {' with '.join(SPLIT_HEAD)}). Name one: keep each in "
-            "a directory of its own."
+            f"{root}: ambiguous: two heads ({GENAI_HEAD[0]}, and {halves}). Name one (--layout exported, --layout "
+            "split), or keep each in a directory of its own."
         )
-    if split:
-        lacking = [stem for stem in SPLIT_HEAD if not _present(stem, sizes)]
-        if lacking:
-            raise ModelDirError(
-                f"{root}: broken: {lacking[0]}.* missing; the split layout needs {' and '.join(SPLIT_HEAD)}. "
-                "Fetch the missing half."
-            )
-        return "split"
-    return "genai" if genai else None
+    if exported and layout != "split":
+        return GENAI_HEAD
+    if lm_head and layout != "genai" and (layer or exported):
+        return (SPLIT_HEAD[0] if layer else GENAI_HEAD[0], SPLIT_HEAD[1])
+    if layout is None and not layer and not lm_head:
+        return ()
+    if layout == "genai":
+        raise ModelDirError(
+            f"{root}: no head: --layout exported names {GENAI_HEAD[0]}, which isn't there. Name the layout that is."
+        )
+    raise ModelDirError(
+        f"{root}: broken: {SPLIT_HEAD[layer]}.* missing; the split layout needs {' and '.join(SPLIT_HEAD)}. "
+        "Fetch the missing half."
+    )
 
 
 def _present(stem: str, sizes: dict[str, int]) -> bool:
@@ -263,8 +268,7 @@ def _no_head(root: Path, sizes: dict[str, int], declared: int | None) -> str:
     )
 
 
-def _check_declared(root: Path, head: HeadLayout, declared: int | None) -> None:
-    stem = GENAI_HEAD[0] if head == "genai" else SPLIT_HEAD[0]
+def _check_declared(root: Path, stem: str, declared: int | None) -> None:
     if declared == 0:
         raise ModelDirError(
             f"{root}: mismatch: head file present ({stem}), config declares 0 layers (mtp_num_hidden_layers). The head "
@@ -316,7 +320,12 @@ def _bytes_needed(xml: Path) -> int:
     return needed
 
 
-def _missing(target: str, sizes: dict[str, int]) -> tuple[str, ...]:
-    stems = [*TOKENIZER, *([EMBEDDINGS] if target == "openvino_language_model" else [])]
+def of_a_head(name: str) -> bool:
+    """Whether a file's name is that of a head's, in either layout."""
+    return name.rpartition(".")[0] in (*GENAI_HEAD, *SPLIT_HEAD)
+
+
+def _missing(target: str, sizes: dict[str, int], *, split: bool) -> tuple[str, ...]:
+    stems = [*TOKENIZER, *([EMBEDDINGS] if split or target == "openvino_language_model" else [])]
     wanted = [*(f"{stem}.{end}" for stem in stems for end in ("xml", "bin")), "tokenizer.json", "config.json"]
     return tuple(name for name in wanted if not sizes.get(name))

@@ -13,6 +13,7 @@ import psutil
 from evals.batches import Batch, batches
 from evals.engine.protocol import Build
 from evals.messages import Message
+from evals.model_dir import HeadLayout
 from evals.types import Arm, Method, Probe
 
 Key = tuple[str, str, str, int, int, str | None]
@@ -59,9 +60,9 @@ class Asked(msgspec.Struct, frozen=True):
 class Plan(msgspec.Struct, frozen=True):
     """What to decode. repeats: arm name → how often each prompt is decoded (1 where not given).
 
-    heads: arm name → directory whose head or model the arm drafts with, where it isn't the model's own head.
-    state_probe, fresh_starts: see `evals.probes`. renders: whether the model's template renders
-    conversations; a server does that itself.
+    heads: arm name → directory whose head or model the arm drafts with, where it isn't the model's own head. layout:
+    which head of the model's own directory is meant, where it has two. state_probe, fresh_starts: see `evals.probes`.
+    renders: whether the model's template renders conversations; a server does that itself.
     """
 
     model: Path
@@ -70,6 +71,7 @@ class Plan(msgspec.Struct, frozen=True):
     asked: tuple[Asked, ...]
     stop_ids: frozenset[int]
     heads: Mapping[str, Path] = {}
+    layout: HeadLayout | None = None
     state_probe: bool = False
     fresh_starts: int = 0
     renders: bool = True
@@ -86,6 +88,7 @@ class Plan(msgspec.Struct, frozen=True):
             scheduler=arm.scheduler,
             stop_ids=tuple(sorted(self.stop_ids)),
             max_ngram=arm.max_ngram,
+            layout=self.layout,
         )
 
 

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import msgspec
 
-from evals.arms import ENGINE
 from evals.crossed import Crossed, Shift, crossed, shifted
+from evals.engines import GENAI
 from evals.together import BatchRates, Place, place_of
 from evals.types import Answer, Arm
 
@@ -56,11 +56,7 @@ class Batches:
             or not answer.steps
         ):
             return answer
-        if (
-            arm.engine != ENGINE
-            or arm.method not in FIXED_K
-            or (ENGINE, arm.concurrency) not in self._drafting
-        ):
+        if arm.engine != GENAI or arm.method not in FIXED_K or (GENAI, arm.concurrency) not in self._drafting:
             return answer
         accepted = drafted = 0
         position = answer.steps[0]

@@ -18,6 +18,7 @@ from evals.decode import Plan
 from evals.digest import ModelDigests, changed_files, digest_dir
 from evals.drafters import Drafter, inspect_drafter
 from evals.engine.prepare import prepare
+from evals.engines import choose_engine, require_engine
 from evals.gguf import digest_path, digest_target, opened
 from evals.grade import Grader
 from evals.heads import borrowed_head
@@ -45,8 +46,10 @@ def run_check(
     started = time.monotonic()
     tasks = planned_tasks(tasks, settings)
     with ThreadPoolExecutor(2, thread_name_prefix="look") as pool, contextlib.ExitStack() as stack:
-        model = stack.enter_context(opened(settings.model, need_head=settings.own_head))
-        require_decodable(model, with_head=settings.own_head)
+        model = stack.enter_context(
+            opened(settings.model, need_head=settings.own_head, layout=settings.layout)
+        )
+        require_decodable(model)
         require_pairing(model)
         drafter = None if settings.draft is None else inspect_drafter(model, settings.draft)
         if shown := [f"{task.name}/{prompt.id}" for task in tasks for prompt in task.prompts if prompt.image]:
@@ -56,14 +59,27 @@ def run_check(
         controls = [
             stack.enter_context(control_head(model, settings.seed + i)) for i in range(_controls(settings))
         ]
-        heads = [stack.enter_context(borrowed_head(model, name, path)) for name, path in settings.heads]
+        heads = [
+            stack.enter_context(borrowed_head(model, name, path, settings.layout))
+            for name, path in settings.heads
+        ]
+        own = [model.head] if settings.own_head else []
+        engine = choose_engine(settings.engine, [*own, *(head.layout for head in heads)])
+        require_engine(
+            engine,
+            device=settings.device,
+            scheduler=settings.scheduler,
+            concurrency=settings.concurrency,
+            own_head=settings.own_head,
+            picture=shown[0] if shown else None,
+        )
         asking = ask(settings, model, tasks)
         prepared = prepare(model, asking, device=settings.device, properties=settings.properties)
         require_room(settings, model, tasks, prepared)
         digests = digests_.result()
         sandbox, sandbox_report = sandbox_.result()
         seats = look_at_served(settings)
-        manifest = make_manifest(settings, tasks, policy, digests, prepared, controls, heads, drafter)
+        manifest = make_manifest(settings, tasks, policy, digests, prepared, controls, heads, engine, drafter)
         with open_run(settings, manifest, tasks, policy_text, model.path) as writer:
             for sentence in writer.torn:
                 progress.say(f"{settings.out}: {sentence}")
@@ -89,7 +105,7 @@ def run_check(
             reason, engine_s = decode_run(
                 settings, plan, writer, grader, progress, cache, started, measure=measure, served=seats
             )
-            after = _digest_again(settings.model, digests, progress)
+            after = _digest_again(settings, digests, progress)
             if drafter is not None and not reason:
                 reason = draft_changed(drafter)
             try:
@@ -137,10 +153,10 @@ def _measure(run: Path, plan: Plan, model: ModelDir, writer: RunWriter, progress
     return time.monotonic() - began
 
 
-def _digest_again(path: Path, before: ModelDigests, progress: Progress) -> str | None:
+def _digest_again(settings: Settings, before: ModelDigests, progress: Progress) -> str | None:
     """The directory's digest after the run; None where it can't be read any more. Says which files changed."""
     try:
-        after = digest_path(path)
+        after = digest_path(settings.model, settings.layout)
     except (ValueError, OSError) as e:
         progress.say(f"the model directory can't be read any more: {e}")
         return None

@@ -24,7 +24,7 @@ from evals.endpoint.arms import served_arm
 from evals.engine.prepare import Prepared
 from evals.heads import BorrowedHead
 from evals.messages import Chat
-from evals.model_dir import ModelDir, ModelDirError
+from evals.model_dir import HeadLayout, ModelDir, ModelDirError
 from evals.recording import RunWriter
 from evals.records import MANIFEST, PROMPTS, SCHEMA, WriteError
 from evals.tokens import TokenTable
@@ -60,8 +60,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """What one check is to do. Times in seconds; `budget_s` and `hang_s` None means no limit of the user's.
 
     draft: a directory that drafts. max_ngram: prompt lookup, with so many tokens matched at most. With either the
-    model's own head is left alone.
-    model: the directory; where only servers are asked, it isn't read.
+    model's own head is left alone. layout: which head of a directory that has two. engine: None for the one that the
+    heads' layouts ask for. model: the directory; where only servers are asked, it isn't read.
     """
 
     model: Path
@@ -88,6 +88,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     cache: Path | None = None
     depths: tuple[int, ...] = ()
     concurrency: tuple[int, ...] = (1,)
+    layout: HeadLayout | None = None
+    engine: str | None = None
     serving: Serving | None = None
 
     @property
@@ -149,6 +151,7 @@ def make_manifest(
     prepared: Prepared,
     controls: Sequence[ControlHead],
     heads: Sequence[BorrowedHead],
+    engine: str,
     drafter: Drafter | None = None,
 ) -> Manifest:
     single = build_arms(
@@ -162,6 +165,7 @@ def make_manifest(
         heads={head.name: head.digest for head in heads} or None,
         drafter=drafter,
         max_ngram=settings.max_ngram,
+        engine=engine,
     )
     every = single if settings.serving is None else (*single, *settings.serving.arms())
     arms = under_load(every, settings.concurrency, settings.seed)
@@ -210,6 +214,7 @@ def make_plan(
         arms=manifest.arms,
         repeats=manifest.repeats,
         asked=asked(tasks, asking, prepared.rendered),
+        layout=settings.layout,
         state_probe=settings.state_probe,
         fresh_starts=settings.fresh_starts,
         stop_ids=TokenTable.load(model.path).stop_ids,

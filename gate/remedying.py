@@ -87,11 +87,16 @@ def find_remedies(
     arms = {arm.name: arm for arm in records.manifest.arms}
     found = []
     with contextlib.ExitStack() as stack:
-        model = stack.enter_context(opened(settings.model, need_head=settings.own_head))
+        model = stack.enter_context(
+            opened(settings.model, need_head=settings.own_head, layout=settings.layout)
+        )
         drafter = None if settings.draft is None else inspect_drafter(model, settings.draft)
         asking = ask(settings, model, tasks)
         prepared = prepare(model, asking, device=settings.device, properties=settings.properties)
-        heads = [stack.enter_context(borrowed_head(model, name, path)) for name, path in settings.heads]
+        heads = [
+            stack.enter_context(borrowed_head(model, name, path, settings.layout))
+            for name, path in settings.heads
+        ]
         others = {head.name: OtherHead(digest=head.digest, path=head.path) for head in heads}
         kept = [arm for arm in records.manifest.arms if arm.method != "control"]
         plan = make_plan(

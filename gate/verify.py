@@ -20,7 +20,7 @@ import msgspec
 
 from evals.digest import digest_dir, digest_model
 from evals.gguf import digest_path
-from evals.model_dir import ModelDirError, inspect_model
+from evals.model_dir import HeadLayout, ModelDirError, inspect_model
 from gate.attestation import AttestationError, sha256
 from gate.claims import Claims, TamperedError, read_claims
 from gate.match import Check, Match, match_served
@@ -60,6 +60,7 @@ def verify(
     *,
     now: datetime,
     head_dir: Path | None = None,
+    layout: HeadLayout | None = None,
     verdict: Path | None = None,
     policy_digest: str | None = None,
     tasks: Mapping[str, str] | None = None,
@@ -70,9 +71,9 @@ def verify(
 ) -> Verification:
     """Hold a model directory, and what a deploy will use, against a statement.
 
-    head_dir: where the head lies, if not in model_dir. verdict: verdict.json, by default the one beside the statement
-    where there is one. tasks: task name → digest that the run must have covered. public_key: PEM; the statement must
-    then be signed by it. now: timezone-aware.
+    head_dir: where the head lies, if not in model_dir. layout: which head, where there are two. verdict: verdict.json,
+    by default the one beside the statement where there is one. tasks: task name → digest that the run must have
+    covered. public_key: PEM; the statement must then be signed by it. now: timezone-aware.
 
     Raises AttestationError, gate.signing.SigningError (a file or key that can't be read) and
     evals.model_dir.ModelDirError (a directory that inspection refuses): exit code 2.
@@ -88,7 +89,7 @@ def verify(
         if opened.keyid
         else ["not signed: it guards against mix-ups, not against whoever may write these files"]
     )
-    checks, heads = _digests(claims, model_dir, head_dir)
+    checks, heads = _digests(claims, model_dir, head_dir, layout)
     beside = verdict or attestation.with_name("verdict.json")
     if verdict is not None or beside.exists():
         checks += _verdict_checks(claims, beside)
@@ -109,11 +110,13 @@ def verify(
     return Verification(code, sentence, claims.decision, tuple(checks), (*notes, *match.notes), opened.keyid)
 
 
-def _digests(claims: Claims, model_dir: Path, head_dir: Path | None) -> tuple[list[Check], frozenset[str]]:
+def _digests(
+    claims: Claims, model_dir: Path, head_dir: Path | None, layout: HeadLayout | None
+) -> tuple[list[Check], frozenset[str]]:
     """The target's digest compared, and the digests that this deploy's head can be known by."""
-    model = digest_path(model_dir)
+    model = digest_path(model_dir, layout)
     checks = [Check.equal("target", expected=claims.target_digest, found=model.target)]
-    heads = {model.head} if head_dir is None else {_head_of(head_dir), digest_dir(head_dir)}
+    heads = {model.head} if head_dir is None else {_head_of(head_dir, layout), digest_dir(head_dir)}
     found = frozenset(h for h in heads if h)
     known = frozenset(claims.heads.values())
     if known or found:
@@ -128,10 +131,10 @@ def _digests(claims: Claims, model_dir: Path, head_dir: Path | None) -> tuple[li
     return checks, found
 
 
-def _head_of(head_dir: Path) -> str | None:
+def _head_of(head_dir: Path, layout: HeadLayout | None) -> str | None:
     """The head's digest in a directory that has a target too; None in one of a head alone, or of a draft model."""
     try:
-        return digest_model(inspect_model(head_dir, need_head=False)).head
+        return digest_model(inspect_model(head_dir, need_head=False, layout=layout)).head
     except ModelDirError:
         return None
 

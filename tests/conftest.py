@@ -29,6 +29,7 @@ SLOW = {
     "test_cli_load.py",
     "test_cli_picture.py",
     "test_cli_remedies.py",
+    "test_cli_split.py",
     "test_engine_load.py",
     "test_fault_corpus.py",
     "test_headbuild.py",
@@ -40,6 +41,8 @@ SLOW = {
     "test_remedies.py",
     "test_serve_config_real.py",
     "test_served_check.py",
+    "test_split_acceptance.py",
+    "test_split_engine.py",
 }
 """Files that `make test` leaves to `make test-all`, so that it stays under ten minutes on two cores."""
 

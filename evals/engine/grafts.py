@@ -1,4 +1,4 @@
-"""Changes to graphs that have been read: paged attention, the hidden state as an output, the lm_head cut out.
+"""Changes to graphs that have been read: paged attention, logits of chosen rows, the hidden state as an output.
 
 The transformation is the one that openvino-genai applies to a target and to an MTP layer before it serves them. Only
 children import this module's caller; openvino itself is imported when a function is called.
@@ -65,24 +65,6 @@ def pick_rows(graph: Any, *, hidden: bool) -> None:
         result.output(0).set_names({HIDDEN})
         graph.add_results([result])
     graph.validate_nodes_and_infer_types()
-
-
-def cut_lm_head(graph: Any) -> Any:
-    """A target's lm_head as a graph of its own, weights and their quantisation as they are; the target stays whole.
-
-    In hidden_states f32 [batch, tokens, hidden size], out logits f32 [batch, tokens, vocabulary]. Raises GraftError.
-    """
-    import numpy as np
-    import openvino as ov
-    from openvino import opset13 as ops
-
-    copy = graph.clone()
-    matmul = _lm_head(copy)
-    side = matmul.input_value(0).get_partial_shape()[-1]
-    states = ops.parameter(ov.PartialShape([-1, -1, side]), np.float32, name="hidden_states")
-    states.output(0).set_names({"hidden_states"})
-    matmul.input(0).replace_source_output(states.output(0))
-    return ov.Model([_logits(copy)], [states], "lm_head")
 
 
 def _lm_head(graph: Any) -> Any:

@@ -13,6 +13,7 @@ import msgspec
 
 from evals.engine.child import Child, OutOfTime, Stage, essence
 from evals.engine.protocol import Ask, AskAll, Beat, Build, Done, FromWorker, Problem, Ready
+from evals.engines import GENAI, SPLIT
 from evals.types import Failure
 
 __all__ = ["WORKER", "WORKERS", "EngineProcess", "OutOfTime", "Patience"]
@@ -20,7 +21,7 @@ __all__ = ["WORKER", "WORKERS", "EngineProcess", "OutOfTime", "Patience"]
 WORKER: tuple[str, ...] = (sys.executable, "-P", "-m", "evals.engine.worker")
 """The command of openvino-genai's process; two file descriptors (to read, to write) are appended."""
 
-WORKERS: dict[str, tuple[str, ...]] = {"openvino-genai": WORKER}
+WORKERS: dict[str, tuple[str, ...]] = {GENAI: WORKER, SPLIT: (*WORKER[:-1], "evals.engine.split")}
 """`Arm.engine` → the command of its process. Every worker speaks `evals.engine.protocol`."""
 
 

@@ -9,6 +9,7 @@ from typing import Literal
 
 import msgspec
 
+from evals.model_dir import HeadLayout
 from evals.types import Method
 
 MAX_LINE = 64 << 20
@@ -22,7 +23,8 @@ IMAGE_TAG = "<ov_genai_image_0>"
 class Build(msgspec.Struct, frozen=True, tag="build", forbid_unknown_fields=True):
     """First line to the worker: the arm to build. head: directory to take the draft from, None where none is.
 
-    max_ngram: tokens that prompt lookup matches at most; None for other methods.
+    max_ngram: tokens that prompt lookup matches at most; None for other methods. layout: which head is meant where the
+    model's directory has two.
     """
 
     model: str
@@ -34,6 +36,7 @@ class Build(msgspec.Struct, frozen=True, tag="build", forbid_unknown_fields=True
     scheduler: dict[str, int | bool]
     stop_ids: tuple[int, ...]
     max_ngram: int | None = None
+    layout: HeadLayout | None = None
 
 
 class Ask(msgspec.Struct, frozen=True, tag="ask", forbid_unknown_fields=True):

@@ -164,9 +164,10 @@ def _pair(graphs: dict[str, Graph], model: ModelDir | None, layout: HeadLayout |
         return None
     chosen = layout or (None if model is None else model.head)
     split = chosen == "split" or (chosen is None and GENAI_HEAD[0] not in graphs)
+    layer = SPLIT_HEAD[0] if split and SPLIT_HEAD[0] in graphs else GENAI_HEAD[0]
     return Graphs(
         target=target,
-        head=graphs.get(SPLIT_HEAD[0] if split else GENAI_HEAD[0]),
+        head=graphs.get(layer),
         lm_head=graphs.get(SPLIT_HEAD[1]) if split else None,
         embeddings=graphs.get(EMBEDDINGS),
     )

@@ -13,11 +13,11 @@ import msgspec
 from evals.inspection.graph import Graph, Port, read_graph
 from evals.inspection.types import Problem
 from evals.inspection.weights import Weight, embedding, find_weights, lm_head
-from evals.model_dir import EMBEDDINGS, GENAI_HEAD, SPLIT_HEAD, ModelDir, ModelDirError
+from evals.model_dir import EMBEDDINGS, ModelDir, ModelDirError
 
 MAX_TOKENIZER = 64 << 20
-HEAD_INPUTS = ("hidden_states", "inputs_embeds")
-"""What an MTP layer takes, beside mask, positions and beam index (optimum-intel 2.2)."""
+HEAD_INPUTS = (("hidden_states",), ("inputs_embeds", "input_embeds"))
+"""What an MTP layer takes beside mask, positions and beam index: as optimum-intel 2.2 names it, or published heads."""
 
 
 class Graphs(msgspec.Struct, frozen=True):
@@ -43,12 +43,10 @@ class Fit(msgspec.Struct, frozen=True):
 
 def require_pairing(model: ModelDir) -> None:
     """Raise ModelDirError where the head doesn't fit the target, the embeddings or the tokenizer, by shapes alone."""
-    split = model.head == "split"
-    stem = None if model.head is None else SPLIT_HEAD[0] if split else GENAI_HEAD[0]
     graphs = Graphs(
         target=read_graph(model.path / f"{model.target}.xml"),
-        head=None if stem is None else read_graph(model.path / f"{stem}.xml"),
-        lm_head=read_graph(model.path / f"{SPLIT_HEAD[1]}.xml") if split else None,
+        head=None if model.layer is None else read_graph(model.path / f"{model.layer}.xml"),
+        lm_head=None if model.lm_head is None else read_graph(model.path / f"{model.lm_head}.xml"),
         embeddings=_optional(model.path / f"{EMBEDDINGS}.xml"),
     )
     for problem in fit(graphs, count_tokens(model.path)).problems:
@@ -154,12 +152,14 @@ def _error(code: str, graph: Graph, message: str) -> Problem:
 
 def _head_fits(head: Graph, hidden: int | None, *, bare: bool) -> list[Problem]:
     inputs = {port.name: port for port in head.parameters}
-    lacking = [name for name in HEAD_INPUTS if name not in inputs]
+    taken = [[name for name in names if name in inputs] for names in HEAD_INPUTS]
+    lacking = [names[0] for names, found in zip(HEAD_INPUTS, taken, strict=True) if not found]
     if lacking:
         found = ", ".join(sorted(inputs)[:8]) or "none"
-        message = f"no MTP head: expected the inputs {' and '.join(HEAD_INPUTS)}, found {found}. Take the head's graph."
+        wanted = " and ".join(names[0] for names in HEAD_INPUTS)
+        message = f"no MTP head: expected the inputs {wanted}, found {found}. Take the head's graph."
         return [_error("no-mtp-head", head, message)]
-    sides = [(f"its input {name}", _last(inputs[name])) for name in HEAD_INPUTS]
+    sides = [(f"its input {found[0]}", _last(inputs[found[0]])) for found in taken]
     result = _last(_first(head.results))
     problems = _sides(head, [*sides, ("its output", result)], hidden)
     if not head.states:

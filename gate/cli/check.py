@@ -12,6 +12,7 @@ from gate.cli.check_endpoint import endpoint_options, parse_serving
 from gate.cli.options import (
     DIRECTORY,
     DURATION,
+    layout_option,
     policy_option,
     quiet_option,
     sandbox_option,
@@ -32,6 +33,8 @@ SETTINGS = (
     "state_probe",
     "fresh_starts",
     "cache",
+    "layout",
+    "engine",
 )
 
 
@@ -114,6 +117,12 @@ SETTINGS = (
 )
 @click.option(
     "--head", "heads", multiple=True, metavar="NAME=DIR", help="Gate this head of the target (repeatable)."
+)
+@layout_option()
+@click.option(
+    "--engine",
+    type=click.Choice(["openvino-genai", "openvino-split"]),
+    help="What decodes all arms (default: openvino-genai, or openvino-split where a head has the split layout).",
 )
 @click.option(
     "--draft",

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
-from gate.cli.options import DIRECTORY, LAYOUTS
+from gate.cli.options import DIRECTORY, layout_option
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,13 +23,10 @@ if TYPE_CHECKING:
 @click.option(
     "--device", metavar="NAME", help="Compile the head there and look at what becomes of its experts."
 )
-@click.option(
-    "--head",
-    "layout",
-    type=click.Choice(sorted(LAYOUTS)),
-    help="Which head to look at where both layouts are there.",
-)
-def command(model: Path, as_json: bool, digests: bool, device: str | None, layout: str | None) -> int:
+@layout_option("--head")
+def command(
+    model: Path, as_json: bool, digests: bool, device: str | None, layout: Literal["genai", "split"] | None
+) -> int:
     """Look at a model directory by its files, sizes and graphs, without loading weights.
 
     Exit code 0 if nothing speaks against gating it (that is no verdict), 2 if it is refused.
@@ -42,7 +39,7 @@ def command(model: Path, as_json: bool, digests: bool, device: str | None, layou
         _sample() if str(model) == "sample" else model,
         digests=digests,
         device=device,
-        layout=LAYOUTS[layout] if layout else None,
+        layout=layout,
     )
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(found), indent=2))

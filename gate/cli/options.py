@@ -67,6 +67,20 @@ policy_option: Decorator = click.option(
     metavar="FILE",
     help="A gate.toml, laid over the default policy (see `gate policy`).",
 )
+
+
+def layout_option(*names: str) -> Decorator:
+    """`--layout`; the command gets a `HeadLayout` or None."""
+    return click.option(
+        "--layout",
+        *names,
+        "layout",
+        type=click.Choice(sorted(LAYOUTS)),
+        callback=lambda ctx, param, value: None if value is None else LAYOUTS[value],
+        help="Which head of a directory that has two: openvino_mtp_model, or openvino_mtp_layer with its lm_head.",
+    )
+
+
 quiet_option: Decorator = click.option("--quiet", "-q", is_flag=True, help="No progress, only the verdict.")
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Literal
 
 import click
 
 from gate.cli.echo import echo
-from gate.cli.options import DIRECTORY, DURATION, policy_option, quiet_option, task_options
+from gate.cli.options import DIRECTORY, DURATION, layout_option, policy_option, quiet_option, task_options
 
 
 @click.command("verify")
@@ -19,6 +20,7 @@ from gate.cli.options import DIRECTORY, DURATION, policy_option, quiet_option, t
     "--attestation", required=True, type=DIRECTORY, metavar="FILE", help="attestation.json of its gate run."
 )
 @click.option("--head", type=DIRECTORY, metavar="DIR", help="Where the head lies, if not in --model.")
+@layout_option()
 @click.option(
     "--verdict", type=DIRECTORY, metavar="FILE", help="verdict.json (default: beside the attestation)."
 )
@@ -44,6 +46,7 @@ def command(
     model: str,
     attestation: Path,
     head: Path | None,
+    layout: Literal["genai", "split"] | None,
     verdict: Path | None,
     served: Path | None,
     k: int | None,
@@ -77,6 +80,7 @@ def command(
         attestation,
         now=datetime.now(UTC),
         head_dir=head,
+        layout=layout,
         verdict=verdict,
         policy_digest=load_policy(policy).digest() if policy else None,
         tasks=tasks,

@@ -15,6 +15,7 @@ from evals.digest import digest_model
 from evals.engine.prepare import prepare
 from evals.model_dir import ModelDirError, inspect_model
 from evals.tokens import TokenTable
+from tests.evals.split_dirs import split_sample
 
 XML, BIN = "openvino_mtp_model.xml", "openvino_mtp_model.bin"
 
@@ -47,6 +48,21 @@ def test_weights_move_within_themselves_and_nothing_else_does(sample_dir: Path) 
             assert (control.path / name).samefile(sample_dir / name)
     assert not control.path.exists()
     assert (sample_dir / BIN).read_bytes() == before.tobytes()
+
+
+def test_of_a_split_head_the_layer_is_permuted_and_the_lm_head_stays(
+    sample_dir: Path, tmp_path: Path
+) -> None:
+    root = split_sample(sample_dir, tmp_path / "m")
+    model = inspect_model(root)
+    with control_head(model, 1) as control:
+        found = inspect_model(control.path)
+        assert found.head == "split"
+        assert control.digest == digest_model(found).head != digest_model(model).head
+        assert digest_model(found).target == digest_model(model).target
+        for name in model.head_files:
+            same = (control.path / name).read_bytes() == (root / name).read_bytes()
+            assert same == (name != "openvino_mtp_layer.bin")
 
 
 def test_the_seed_decides(sample_dir: Path) -> None:

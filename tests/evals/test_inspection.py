@@ -30,6 +30,7 @@ from tests.evals.inspection_dirs import (
     save_lm_head,
     save_text_model,
 )
+from tests.evals.split_dirs import published_layer, split_sample
 
 
 def part(found: Inspection, role: str) -> Part:
@@ -233,15 +234,20 @@ def test_the_split_layout_is_looked_at_as_a_pair(sample_dir: Path, tmp_path: Pat
     assert inspect_directory(root).layout == "half"
     save_lm_head(root, whole.hidden_size, whole.vocabulary)
     found = inspect_directory(root)
-    assert (found.layout, [p.code for p in found.problems if p.severity == "error"]) == (
-        "split",
-        ["not-decodable"],
-    )
+    assert (found.layout, found.servable) == ("split", True)
     assert found.draft is not None and found.draft.lm_head == whole.hidden_size * whole.vocabulary * 4
     save_lm_head(root, whole.hidden_size, whole.vocabulary + 8)
     assert "another model's head" in refused(inspect_directory(root), "vocabulary-mismatch").message
     with pytest.raises(ModelDirError, match="another model's head"):
         require_pairing(inspect_model(root))
+
+
+def test_a_published_heads_own_names_are_no_fault(sample_dir: Path, tmp_path: Path) -> None:
+    root = split_sample(sample_dir, tmp_path / "m")
+    published_layer(sample_dir, root)
+    found = inspect_directory(root)
+    assert found.servable and {port.name for port in part(found, "head").inputs} >= {"input_embeds"}
+    require_pairing(inspect_model(root))
 
 
 def test_two_heads_are_ambiguous_until_one_is_named(

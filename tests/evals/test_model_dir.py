@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from evals.model_dir import ModelDir, ModelDirError, inspect_model, require_decodable
+from evals.digest import digest_model
+from evals.model_dir import HeadLayout, ModelDir, ModelDirError, inspect_model, require_decodable
 
 GRAPH = '<?xml version="1.0"?>\n<net name="m"><layer><data offset="0" size="{size}" /></layer></net>\n'
 TARGET = ["openvino_language_model.xml", "openvino_language_model.bin"]
@@ -86,12 +87,40 @@ def test_layer_only_is_a_head_that_shares_the_targets_lm_head(tmp_path: Path) ->
     assert model.target_files == ("config.json", "openvino_language_model.bin", "openvino_language_model.xml")
 
 
-def test_split_layout_is_recognised_and_refused_for_decoding(tmp_path: Path) -> None:
+def test_split_layout_is_a_layer_and_its_lm_head(tmp_path: Path) -> None:
     model = inspect_model(lay(tmp_path, [*TARGET, *SPLIT], DECLARED))
-    assert model.head == "split"
-    assert len(model.head_files) == 4
-    with pytest.raises(ModelDirError, match="split layout"):
-        require_decodable(model)
+    assert (model.head, model.layer, model.lm_head) == ("split", "openvino_mtp_layer", "openvino_mtp_lm_head")
+    assert model.head_files == tuple(sorted(SPLIT))
+
+
+def test_of_two_heads_the_named_one_is_taken(tmp_path: Path) -> None:
+    lay(tmp_path, [*TARGET, *HEAD, *SPLIT], DECLARED)
+    exported, split = (inspect_model(tmp_path, layout=layout) for layout in ("genai", "split"))
+    assert (exported.layer, exported.lm_head, len(exported.head_files)) == ("openvino_mtp_model", None, 2)
+    assert (split.layer, split.lm_head, len(split.head_files)) == (
+        "openvino_mtp_layer",
+        "openvino_mtp_lm_head",
+        4,
+    )
+    assert exported.target_files == split.target_files
+    assert not any("mtp" in name for name in exported.target_files)
+    assert digest_model(exported).target == digest_model(split).target
+    assert digest_model(exported).head != digest_model(split).head
+
+
+def test_a_lone_lm_head_beside_the_exported_layer_is_used_where_split_is_named(tmp_path: Path) -> None:
+    lay(tmp_path, [*TARGET, *HEAD, *SPLIT[2:]], DECLARED)
+    assert "Name one (--layout exported, --layout split)" in refusal(tmp_path)
+    split = inspect_model(tmp_path, layout="split")
+    assert (split.layer, split.lm_head) == ("openvino_mtp_model", "openvino_mtp_lm_head")
+    assert inspect_model(tmp_path, layout="genai").lm_head is None
+
+
+@pytest.mark.parametrize("layout", ["genai", "split"])
+def test_a_layout_that_is_not_there_is_refused(layout: HeadLayout, tmp_path: Path) -> None:
+    lay(tmp_path, [*TARGET, *(SPLIT if layout == "genai" else HEAD)], DECLARED)
+    with pytest.raises(ModelDirError, match="no head" if layout == "genai" else "missing"):
+        inspect_model(tmp_path, layout=layout)
 
 
 def test_config_of_the_text_part_counts(tmp_path: Path) -> None:
