@@ -6,7 +6,10 @@ import click
 
 
 def echo(text: str, *, err: bool = False) -> None:
-    """Print `text`, with a visible sign for each control, format and bidi character but newline and tab."""
+    """Print `text` as one line, with a visible sign for each control, format and bidi character but the tab.
+
+    One line, since a CI takes a line that begins with `::` for a command.
+    """
     from reports.visible import visible
 
-    click.echo(visible(text), err=err)
+    click.echo(visible(text).replace("\n", "\u21b5"), err=err)

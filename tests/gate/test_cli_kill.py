@@ -6,6 +6,7 @@ A few kills here; `tests/bench/bench_kill.py` makes fifty.
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -62,7 +63,12 @@ def test_a_run_killed_again_and_again_ends_as_one_that_was_not(tmp_path: Path) -
         if run(tmp_path, "killed", kill_after=delay) is None:
             kills += 1
         time.sleep(0.5)
-    assert run(tmp_path, "killed") == code
+    with (tmp_path / "killed" / "answers.jsonl").open("ab") as file:
+        file.write(b'{"arm": "pl')
+    last = [*COMMAND, "--no-state-probe", "--out", "killed"]
+    resumed = subprocess.run(last, cwd=tmp_path, capture_output=True, text=True, timeout=800)
+    assert resumed.returncode == code, resumed.stderr
+    assert re.search(r"killed: answers\.jsonl: the last line was cut after \d+ bytes", resumed.stderr)
     assert kills >= 1, "nothing was killed: the machine is faster than this test thinks"
     keys = [answer.key for answer in RunReader(tmp_path / "killed").answers()]
     assert len(set(keys)) == len(keys)

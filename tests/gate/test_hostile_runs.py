@@ -15,7 +15,7 @@ import pytest
 import evals.records
 
 Command = Callable[..., tuple[int, str]]
-STEERS = "\x1b[2J\x1b]0;owned\x07\x9b31m\u202e\x00<script>alert(1)</script>"
+STEERS = "\n::warning::x\n\x1b[2J\x1b]0;owned\x07\x9b31m\u202e\x00<script>alert(1)</script>"
 UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]")
 READ = ("report", "grade", "card", "export-run", "compare")
 
@@ -55,7 +55,7 @@ def test_no_name_steers_a_terminal(how: str, run: Path, command: Command) -> Non
     (other / "grades.jsonl").write_text('{"arm": "plain')
     code, said = command(*(["runs", other.parent] if how == "runs" else arguments(how, other)))
     assert code in (0, 1, 3) and "internal error" not in said
-    assert not UNSAFE.search(said), said
+    assert not UNSAFE.search(said) and "\n::" not in said, said
 
 
 def test_the_comparison_as_json_is_json_that_steers_nothing(run: Path, command: Command) -> None:
