@@ -39,9 +39,12 @@ class RunWriter:
     def create(cls, path: str | Path, manifest: Manifest) -> Self:
         """Begin a run in a directory that holds none yet. Raises RunDirError, WriteError."""
         writer = cls._locked(Path(path))
-        if (writer.path / MANIFEST).exists():
-            writer.close()
-            raise RunDirError(f"{path}: expected a directory without a run, found one. Give another --out.")
+        for name in (MANIFEST, *STREAMS):
+            if (writer.path / name).exists():
+                writer.close()
+                raise RunDirError(
+                    f"{path}: expected a directory without a run, found {name} in it. Give another --out."
+                )
         try:
             writer._write_whole(MANIFEST, manifest)
         except WriteError:

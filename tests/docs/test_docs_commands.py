@@ -167,7 +167,7 @@ def after(command: str, work: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.engine
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("page", [p for p in PAGES if any(p == q for q, _, _ in ALL)], ids=lambda p: p.name)
 def test_every_command_of_a_page_runs_as_it_is_written(page: Path, model: Path, tmp_path: Path) -> None:
     work = tmp_path / "work"

@@ -142,6 +142,14 @@ def test_a_run_is_not_written_over(tmp_path: Path) -> None:
     RunWriter.resume(tmp_path, manifest()).close()
 
 
+@pytest.mark.parametrize("name", ["answers.jsonl", "grades.jsonl", "margins.jsonl"])
+def test_records_without_their_manifest_are_not_added_to(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(b'{"arm": "pl')
+    with pytest.raises(RunDirError, match=f"found {name} in it"):
+        RunWriter.create(tmp_path, manifest())
+    assert sorted(file.name for file in tmp_path.iterdir() if file.name != "run.lock") == [name]
+
+
 def test_a_second_process_is_refused(tmp_path: Path) -> None:
     code = (
         "import sys; from evals.records import *; from evals.recording import *; import msgspec\n"
