@@ -1,0 +1,76 @@
+"""The threat: what only a server can get wrong (who answers, what is billed, whether it drafts at all) unseen."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from evals.types import UNKNOWN, Endpoint, Failure
+from gate.attestation import AttestationError, test_result_statement
+from gate.verdict import encode_verdict
+
+
+@pytest.fixture
+def served(scene):  # type: ignore[no-untyped-def]
+    """The scene with both arms behind URLs, ids unknown."""
+    for name, arm in list(scene.arms.items()):
+        scene.arms[name] = msgspec.structs.replace(
+            arm, engine="endpoint", device=UNKNOWN, target_digest=UNKNOWN, head_digest=None,
+            endpoint=Endpoint(url=f"http://127.0.0.1/{arm.method}"),
+            method="plain" if arm.method == "plain" else "served",
+        )  # fmt: skip
+    for key, answer in scene.answers_by.items():
+        scene.answers_by[key] = msgspec.structs.replace(
+            answer, ids=(), ids_from=None, streamed=None, reported_tokens=250, cuts=(1,) * len(answer.text),
+            server={"system_fingerprint": "b1", "model": "m"},
+        )  # fmt: skip
+    return scene
+
+
+def codes(scene, severity):  # type: ignore[no-untyped-def]
+    return {f.code for f in scene.verdict().findings if f.severity == severity}
+
+
+def test_a_clean_served_scene_is_served(served) -> None:  # type: ignore[no-untyped-def]
+    verdict = served.verdict()
+    assert verdict.decision == "serve", verdict.findings
+    assert any("no attestation" in caveat for caveat in verdict.caveats)
+
+
+def test_a_plain_server_that_drafts_is_no_measure(served) -> None:  # type: ignore[no-untyped-def]
+    served.change("w1", arm="plain", accepted=3, drafted=4)
+    assert "plain-drafts" in codes(served, "unreadable") and served.verdict().decision == "inconclusive"
+
+
+@pytest.mark.parametrize("key", ["system_fingerprint", "model"])
+def test_a_server_that_is_replaced_is_noticed(served, key) -> None:  # type: ignore[no-untyped-def]
+    served.change("w2", server={"system_fingerprint": "b1", "model": "m", key: "other"})
+    assert "server-changed" in codes(served, "unreadable")
+
+
+def test_counters_that_are_not_there_are_unknown(served) -> None:  # type: ignore[no-untyped-def]
+    for prompt in ("w1", "w2", "w3", "w4"):
+        served.change(prompt, accepted=None, drafted=None)
+    assert "speculation-unseen" in codes(served, "unreadable")
+    assert "dead-head" not in codes(served, "block")
+
+
+def test_the_same_text_billed_otherwise_is_a_fault_of_the_bill(served) -> None:  # type: ignore[no-untyped-def]
+    served.change("w1", reported_tokens=300)
+    assert codes(served, "block") == {"usage-mismatch"}
+
+
+def test_trouble_of_the_machine_says_nothing_of_the_head(served) -> None:  # type: ignore[no-untyped-def]
+    served.change("w1", failure=Failure(kind="server_error", message="HTTP 503"))
+    served.grade("w1", dict.fromkeys(("one", "two", "three"), "infra"))
+    verdict = served.verdict()
+    assert verdict.decision == "inconclusive" and "server-error" in verdict.reasons
+
+
+def test_nothing_is_attested_of_a_url(served) -> None:  # type: ignore[no-untyped-def]
+    verdict, run = served.verdict(), served.run()
+    with pytest.raises(AttestationError, match="asked over HTTP"):
+        test_result_statement(verdict, run.manifest, encode_verdict(verdict))
+
+
+test_result_statement.__test__ = False  # type: ignore[attr-defined]
