@@ -97,10 +97,11 @@ def overhead(url: str) -> None:
         "stream": True,
         "pause": 0.01,
     }
+    data, kind = json.dumps(body).encode(), {"Content-Type": "application/json"}
 
     def bare() -> tuple[float, float]:
         began, first, last = time.monotonic(), 0.0, 0.0
-        with client.stream("POST", f"{url}/chat/completions", json=body) as response:
+        with client.stream("POST", f"{url}/chat/completions", content=data, headers=kind) as response:
             for event in httpx2.EventSource(response):
                 if event.data == "[DONE]":
                     break
