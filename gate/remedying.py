@@ -78,7 +78,8 @@ def find_remedies(
     settings: Settings, concluded: Concluded, policy: Policy, say: Callable[[str], None]
 ) -> tuple[Remedied, ...]:
     """Try the policy's remedies on each blocked task and arm of a run. Raises what `gate.check.run_check` raises."""
-    blocked = [t for t in concluded.verdict.tasks if t.decision == "do_not_serve"]
+    here = {arm.name for arm in concluded.records.manifest.arms if arm.endpoint is None}
+    blocked = [t for t in concluded.verdict.tasks if t.decision == "do_not_serve" and t.arm in here]
     remedies = [parse_remedy(text) for text in policy.remedies]
     if not blocked or not remedies:
         return ()
@@ -98,7 +99,7 @@ def find_remedies(
             for name, path in settings.heads
         ]
         others = {head.name: OtherHead(digest=head.digest, path=head.path) for head in heads}
-        kept = [arm for arm in records.manifest.arms if arm.method != "control"]
+        kept = [arm for arm in records.manifest.arms if arm.method != "control" and arm.name in here]
         plan = make_plan(
             settings,
             model,
