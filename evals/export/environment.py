@@ -78,13 +78,17 @@ def last_words(output: bytes) -> str:
 
 
 def _make(home: Path) -> None:
-    """torch goes in first and alone: resolved with the rest, a build with CUDA of several GB may come in."""
+    """torch goes in first and alone: resolved with the rest, a build with CUDA of several GB may come in.
+
+    The rest goes in as listed and no more: optimum-intel would bring torchvision, which must be of torch's own build or
+    breaks transformers' import, and which an export doesn't need.
+    """
     shutil.rmtree(home, ignore_errors=True)
     _run([sys.executable, "-m", "venv", str(home)])
     install = [str(home / "bin" / "python"), "-m", "pip", "install", "--quiet", "-c", str(CONSTRAINTS)]
     pins = [line for line in CONSTRAINTS.read_text().splitlines() if line and not line.startswith("#")]
     _run([*install, *(pin for pin in pins if pin.startswith("torch=="))])
-    _run([*install, *pins])
+    _run([*install, "--no-deps", *pins])
     _probe(home / "bin" / "python")
     (home / READY).touch()
 

@@ -137,6 +137,23 @@ def test_an_environment_that_cannot_be_made_is_no_environment_the_next_time(
         exporter_python(None, told.append)
 
 
+def test_torch_comes_first_and_torchvision_never(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A torchvision of another build than torch's breaks the exporter's imports. venv and pip are stood in for."""
+    said = tmp_path / "said"
+    pip = f'#!/bin/sh\\necho "$@" >> {said}'
+    make = (
+        f"home = sys.argv[-1]\nos.makedirs(home + '/bin')\nopen(home + '/bin/python', 'w').write('{pip}')\n"
+    )
+    python = exporter(tmp_path / "python", make + "os.chmod(home + '/bin/python', 0o755)")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(sys, "executable", str(python))
+    told: list[str] = []
+    assert exporter_python(None, told.append) == exporter_python(None, told.append)
+    first, second, _ = said.read_text().splitlines()
+    assert len(told) == 1 and first.endswith(" torch==2.13.0") and first.count("==") == 1
+    assert "--no-deps" in second and "optimum-intel==2.2.0" in second and "torchvision" not in second
+
+
 def test_no_registry_is_named() -> None:
     text = environment.CONSTRAINTS.read_text()
     assert "://" not in text and "index-url" not in text
