@@ -161,6 +161,7 @@ def heed_ctrl_c() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_what_was_decoded_and_the_same_command_goes_on(tmp_path: Path) -> None:
     command = [*GATE, "check", "--model", "sample", "--task", "count", "--out", "run"]
     with subprocess.Popen(
@@ -239,6 +240,7 @@ def test_a_disk_that_fills_up_leaves_what_was_decoded(tmp_path: Path) -> None:
     assert len(list(RunReader(tmp_path / "run").answers())) == 3
 
 
+@pytest.mark.slow
 def test_a_model_that_changes_during_the_run_voids_it(tmp_path: Path) -> None:
     model = shutil.copytree(sample_dir(), tmp_path / "model")
     command = [*GATE, "check", "--model", "model", "--task", "count", "--out", "run"]
@@ -283,6 +285,7 @@ def test_a_sandbox_that_cannot_be_trusted_is_inconclusive_before_decoding(tmp_pa
     assert not list(RunReader(tmp_path / "run").answers())
 
 
+@pytest.mark.slow
 def test_a_user_task_is_gated_beside_the_built_in_ones(tmp_path: Path, repo: Path) -> None:
     folder = shutil.copytree(repo / "tasks" / "builtin" / "count", tmp_path / "mine")
     text = (folder / "task.toml").read_text().replace('name = "count"', 'name = "mycount"')
@@ -292,6 +295,7 @@ def test_a_user_task_is_gated_beside_the_built_in_ones(tmp_path: Path, repo: Pat
     assert [t["task"] for t in verdict["tasks"]] == ["mycount"], result.stderr
 
 
+@pytest.mark.slow
 def test_engine_settings_are_recorded(tmp_path: Path) -> None:
     result = check(
         tmp_path, "--model", "sample", "--task", "count", "--k", "2", "--ov", "KV_CACHE_PRECISION=f32",
@@ -309,6 +313,7 @@ def test_engine_settings_are_recorded(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_parent_stays_without_the_engine(tmp_path: Path) -> None:
     """The engine and transformers live in child processes; the parent never imports them."""
     probe = (

@@ -84,7 +84,7 @@ def test_the_seccomp_profile_is_ours(inspected: dict[str, Any]) -> None:
 
 def test_the_environment_of_the_daemon_is_not_passed_on(inspected: dict[str, Any]) -> None:
     names = {line.split("=")[0] for line in inspected["Config"]["Env"]}
-    assert names == {"PATH", "LANG", "HOME", "TMPDIR"}
+    assert names == {"PATH", "LANG", "HOME", "TMPDIR", "TZ"}
 
 
 def test_nothing_is_left_after_any_end(docker_sandbox: Any) -> None:
