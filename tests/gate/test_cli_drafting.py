@@ -49,7 +49,6 @@ file = "mutant.txt"
 fails = ["some_words"]
 """
 PROMPT = '[[prompt]]\nid = "rhyme"\ntext = "Repeat this, then repeat it again: one two three four five six seven"\n'
-NOW = datetime.now(UTC)
 FEW = ("--tasks", "rhyme", "--task", "rhyme", "--no-state-probe", "--k", "3")
 
 
@@ -137,14 +136,16 @@ def test_the_statement_is_of_the_file_and_the_draft(
 ) -> None:
     run, result = ran
     statement = run / "attestation.json"
-    found = verify(smollm, statement, now=NOW, head_dir=work / "int4")
+    found = verify(smollm, statement, now=datetime.now(UTC), head_dir=work / "int4")
     assert (found.exit_code == 0) == (result.returncode == 0), found.sentence
     assert not [c for c in found.checks if not c.ok]
     other = tmp_path / smollm.name
     other.write_bytes(smollm.read_bytes()[:-1] + b"\0\0")
-    assert [c.what for c in verify(other, statement, now=NOW, head_dir=work / "int4").checks if not c.ok] == [
-        "target"
-    ]
+    assert [
+        c.what
+        for c in verify(other, statement, now=datetime.now(UTC), head_dir=work / "int4").checks
+        if not c.ok
+    ] == ["target"]
 
 
 def test_margins_of_a_dense_model_come_from_the_served_graph(
