@@ -24,7 +24,7 @@ CACHE = ROOT / ".cache"
 GROUP_OF_DAEMON = f"mtp-gate-test-{os.getpid()}"
 BACKENDS = [
     "bubblewrap",
-    "bubblewrap-watchdog",
+    pytest.param("bubblewrap-watchdog", marks=pytest.mark.slow),
     pytest.param("docker", marks=pytest.mark.system("docker")),
 ]
 
