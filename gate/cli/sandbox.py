@@ -21,7 +21,14 @@ def build(host: str | None, base: str | None, network: str | None) -> int:
 
     Needs the extra `docker` and a daemon that has, or can fetch, the base image and reaches a Debian mirror.
     """
-    from sandbox.docker_backend import build_image
+    from sandbox.contract import SandboxUnavailable
+
+    try:
+        from sandbox.docker_backend import build_image
+    except ModuleNotFoundError as error:
+        raise SandboxUnavailable(
+            f"expected docker-py, found none ({error}): pip install 'mtp-gate[docker]'"
+        ) from error
 
     click.echo(build_image(host, base=base, network=network))
     return 0
