@@ -27,6 +27,7 @@ from evals.margins import Margins
 from evals.model_dir import ModelDir, require_decodable, require_vision
 from evals.recording import RunWriter
 from evals.records import RunReader, WriteError
+from evals.tokens import TokenTable
 from gate.decoding import Progress, decode_run, run_end
 from gate.grading import trusted_sandbox
 from gate.planning import Settings, ask, make_manifest, make_plan, open_run, planned_tasks, require_room
@@ -73,9 +74,10 @@ def run_check(
             own_head=settings.own_head,
             picture=shown[0] if shown else None,
         )
-        asking = ask(settings, model, tasks)
+        tokens = TokenTable.load(model.path)
+        asking = ask(settings, model, tasks, tokens)
         prepared = prepare(model, asking, device=settings.device, properties=settings.properties)
-        require_room(settings, model, tasks, prepared)
+        require_room(settings, model, tasks, prepared, tokens)
         digests = digests_.result()
         sandbox, sandbox_report = sandbox_.result()
         seats = look_at_served(settings)
@@ -89,7 +91,9 @@ def run_check(
                     run_end(started, 0.0, None, f"the sandbox can't be trusted: {sandbox_report.remedy}")
                 )
                 return
-            plan = make_plan(settings, model, tasks, asking, manifest, prepared, controls, heads, drafter)
+            plan = make_plan(
+                settings, model, tasks, asking, manifest, prepared, tokens, controls, heads, drafter
+            )
             cache = open_cache(settings, manifest, progress.say)
 
             def measure() -> float:

@@ -113,29 +113,30 @@ def planned_tasks(tasks: tuple[Task, ...], settings: Settings) -> tuple[Task, ..
     return tuple(planned)
 
 
-def ask(settings: Settings, model: ModelDir, tasks: tuple[Task, ...]) -> tuple[Chat, ...]:
-    """What is asked, prompt by prompt, with the filler that depths need. Raises TokenError and ModelDirError."""
+def ask(settings: Settings, model: ModelDir, tasks: tuple[Task, ...], tokens: TokenTable) -> tuple[Chat, ...]:
+    """What is asked, prompt by prompt, with the filler that depths need. Raises ModelDirError."""
     if settings.depths and model.source is not None:
         raise ModelDirError(
             f"--depths with {model.source}: expected a model directory, found a GGUF file, whose tokenizer can show "
             "tokens here and not count them. Export the model, or leave --depths out."
         )
-    return chats(tasks, settings.seed, TokenTable.load(model.path).count)
+    return chats(tasks, settings.seed, tokens.count)
 
 
-def require_room(settings: Settings, model: ModelDir, tasks: tuple[Task, ...], prepared: Prepared) -> None:
+def require_room(
+    settings: Settings, model: ModelDir, tasks: tuple[Task, ...], prepared: Prepared, tokens: TokenTable
+) -> None:
     """Raise ContextError where a task at a depth doesn't fit the model's context or its KV cache."""
     prompts = ((task, prompt) for task in tasks for prompt in task.prompts)
     longest: dict[str, str] = {}
     for (task, _), text in zip(prompts, prepared.rendered, strict=True):
         if task.depth is not None and len(text) > len(longest.get(task.name, "")):
             longest[task.name] = text
-    count = TokenTable.load(model.path).count
     for task in tasks:
         if task.name in longest:
             require_context(
                 model.path,
-                count(longest[task.name]) + task.turns * task.max_new_tokens,
+                tokens.count(longest[task.name]) + task.turns * task.max_new_tokens,
                 f"--depths {task.depth}, task {base_and_depth(task.name)[0]}",
                 device=settings.device,
                 scheduler={**DEFAULT_SCHEDULER, **settings.scheduler},
@@ -204,6 +205,7 @@ def make_plan(
     asking: tuple[Chat, ...],
     manifest: Manifest,
     prepared: Prepared,
+    tokens: TokenTable,
     controls: Sequence[ControlHead],
     heads: Sequence[BorrowedHead],
     drafter: Drafter | None = None,
@@ -217,7 +219,7 @@ def make_plan(
         layout=settings.layout,
         state_probe=settings.state_probe,
         fresh_starts=settings.fresh_starts,
-        stop_ids=TokenTable.load(model.path).stop_ids,
+        stop_ids=tokens.stop_ids,
         heads=control_paths(manifest.arms, controls)
         | drafter_paths(manifest.arms, drafter)
         | {a.name: paths[a.head] for a in manifest.arms if a.head in paths},

@@ -92,7 +92,8 @@ def find_remedies(
             opened(settings.model, need_head=settings.own_head, layout=settings.layout)
         )
         drafter = None if settings.draft is None else inspect_drafter(model, settings.draft)
-        asking = ask(settings, model, tasks)
+        tokens = TokenTable.load(model.path)
+        asking = ask(settings, model, tasks, tokens)
         prepared = prepare(model, asking, device=settings.device, properties=settings.properties)
         heads = [
             stack.enter_context(borrowed_head(model, name, path, settings.layout))
@@ -107,6 +108,7 @@ def find_remedies(
             asking,
             msgspec.structs.replace(records.manifest, arms=tuple(kept)),
             prepared,
+            tokens,
             (),
             heads,
             drafter,
