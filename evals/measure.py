@@ -7,18 +7,22 @@ rank. The yardstick is the movement of the gap between the two best tokens when 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from evals.engine.replay_protocol import Measure, Measured
-from evals.replay import Logits, Replay, ReplayError
+from evals.replay import Replay, ReplayError
 
 CALIBRATE = 256
 """Positions of plain answers that a yardstick is measured on before the first margin."""
+
+SCAN = 16
+"""Tokens a step in which an answer is re-scored after the divergence: several times as fast as one by one."""
 
 Row = NDArray[np.float64]
 
@@ -52,96 +56,146 @@ class Yardsticks:
         return {name: float(np.quantile(seen, level)) for name, level in levels.items()}
 
 
+class _Scored(NamedTuple):
+    """A token of an answer in plain's logits: its gap in nats, where it stands, its rank."""
+
+    gap: float
+    at: int
+    rank: int
+
+
+class _Narrow(msgspec.Struct, frozen=True):
+    """What steps of one show. bests: by index, up to the divergence, or to plain's end where the noise is calibrated.
+
+    row: plain's logits at the divergence. worst: the other answer's token from there on that lies furthest from the
+    best.
+    """
+
+    bests: list[_Best]
+    row: Row
+    worst: _Scored
+    reproduced: bool
+
+
 def measure(replay: Replay, yardsticks: Yardsticks, prompt: Sequence[int], order: Measure) -> Measured:
     """Replay both answers up to where they part, and re-score the other one as a whole.
 
-    Up to there they are one text: the pass that shows plain's logits goes on into the other answer, step by step of
-    width 1, so that each of its tokens is scored as plain would have. A second pass takes the arm's own steps.
+    Up to there they are one text: one pass goes by steps of one, as plain did, and one by the arm's own steps. The rest
+    of the other answer is re-scored in steps of `SCAN` tokens, and by steps of one, as plain would have, where a token
+    lies further from the best than width noise reaches.
 
     reproduced: plain's replay gave plain's own tokens up to and with the divergence, and the other arm's replay its
     own before it. Raises ReplayError where an id lies outside the vocabulary or the prompt was tokenised otherwise.
     """
-    at = _parting(order)
-    width = order.k + 1
+    at, width = _parting(order), order.k + 1
+    mine, wanted = order.base_ids[at], order.other_ids[at]
     if len(prompt) != order.prompt_tokens:
         raise ReplayError(f"expected {order.prompt_tokens} prompt tokens as decoded, found {len(prompt)}")
-    bests: list[_Best] = []
-    reproduced = True
-    plain, wanted = np.empty(0), order.other_ids[at]
-    worst = (at, 0.0, 1)
-    for index, row in enumerate(_rows_by_one(replay, prompt, order.other_ids)):
-        _check_vocabulary(order, row)
-        token = order.other_ids[index]
-        if index <= at:
-            bests.append(_best(row))
-            reproduced &= _gap(row, order.base_ids[index]) == 0
-        if index == at:
-            plain = row
-        if index >= at and (index == at or _gap(row, token) > worst[1]):
-            worst = (index, _gap(row, token), _rank(row, token))
-    verify: Row | None = None
-    for index, verify in enumerate(islice(_rows_by_steps(replay, prompt, order), at + 1)):
-        if index < at:
-            reproduced &= _gap(verify, order.other_ids[index]) == 0
-            yardsticks.add(width, bests[index], verify)
-    if not yardsticks.enough(width):
-        _calibrate(replay, yardsticks, prompt, order.base_ids, width)
-    worst_at, worst_gap, worst_rank = worst
-    mine = order.base_ids[at]
+    narrow = _by_one(replay, prompt, order, at, calibrate=not yardsticks.enough(width))
+    verify, reproduced = _by_steps(replay, prompt, order, at, narrow.bests, yardsticks)
+    noise = yardsticks.quantiles(width)
+    plain, worst = narrow.row, narrow.worst
+    if worst.at > at and worst.gap > noise.get("max", 0.0):
+        worst = _worst_by_one(replay, prompt, order.other_ids, at, plain)
     return Measured(
         token_index=at,
         rank=_rank(plain, wanted),
         gap=_gap(plain, wanted),
-        gap_at_verify_width=None if verify is None else _gap(verify, wanted),
-        movement=None
-        if verify is None
-        else abs(float((plain[mine] - plain[wanted]) - (verify[mine] - verify[wanted]))),
-        noise=yardsticks.quantiles(width),
+        gap_at_verify_width=_gap(verify, wanted),
+        movement=abs(float((plain[mine] - plain[wanted]) - (verify[mine] - verify[wanted]))),
+        noise=noise,
         source=replay.source,
-        reproduced=reproduced,
-        rescored_max_gap=worst_gap,
-        rescored_max_gap_at=worst_at,
-        rescored_max_rank=worst_rank,
+        reproduced=narrow.reproduced and reproduced,
+        rescored_max_gap=worst.gap,
+        rescored_max_gap_at=worst.at,
+        rescored_max_rank=worst.rank,
     )
 
 
-def _calibrate(
-    replay: Replay, yardsticks: Yardsticks, prompt: Sequence[int], ids: Sequence[int], width: int
-) -> None:
-    """Force plain's whole answer at width 1 and at the verify width, and compare position by position."""
-    bests = [_best(row) for row in _rows_by_one(replay, prompt, ids)]
-    rows = _rows_in_steps(replay, prompt, ids, [width] * len(ids), width)
-    for best, row in islice(zip(bests, rows, strict=False), 1, None):
-        yardsticks.add(width, best, row)
+def _by_one(replay: Replay, prompt: Sequence[int], order: Measure, at: int, *, calibrate: bool) -> _Narrow:
+    base, other = order.base_ids, order.other_ids
+    row = replay.start(prompt)[-1]
+    _check_vocabulary(order, row)
+    bests, reproduced = [_best(row)], _gap(row, base[0]) == 0
+    for index in range(1, at + 1):
+        row = replay.step([base[index - 1]], 1)[-1]
+        bests.append(_best(row))
+        reproduced &= _gap(row, base[index]) == 0
+    parting = replay.mark()
+    worst = _worst(other, [(at, row)], _rows_on(replay, other, at, SCAN))
+    if calibrate:
+        replay.go_back(parting)
+        bests += [_best(later) for _, later in _rows_on(replay, base, at, 1)]
+    return _Narrow(bests=bests, row=row, worst=worst, reproduced=reproduced)
 
 
-def _rows_by_one(replay: Replay, prompt: Sequence[int], ids: Sequence[int]) -> Iterator[Row]:
-    """Row i holds the logits from which token i was chosen, every step of width 1."""
-    yield replay.start(prompt)[-1]
-    for token in ids[:-1]:
-        yield replay.step([token], 1)[-1]
+def _by_steps(
+    replay: Replay,
+    prompt: Sequence[int],
+    order: Measure,
+    at: int,
+    bests: Sequence[_Best],
+    yardsticks: Yardsticks,
+) -> tuple[Row, bool]:
+    """Logits at the divergence by the arm's own steps, and whether these give the arm's tokens before it.
 
-
-def _rows_by_steps(replay: Replay, prompt: Sequence[int], order: Measure) -> Iterator[Row]:
-    """The same at the steps in which the other arm delivered; drafts that were rejected aren't known and stand as 0."""
-    width, steps = order.k + 1, list(order.other_steps)
-    if sum(steps) != len(order.other_ids) or steps[0] != 1 or not all(0 < s <= width for s in steps):
-        steps = [1] + [width] * len(order.other_ids)
-    yield from _rows_in_steps(replay, prompt, order.other_ids, steps[1:], width)
-
-
-def _rows_in_steps(
-    replay: Replay, prompt: Sequence[int], ids: Sequence[int], steps: Sequence[int], width: int
-) -> Iterator[Row]:
-    yield replay.start(prompt)[-1]
-    fed = 0
-    for kept in steps:
-        if fed >= len(ids) - 1:
-            return
-        tokens = [ids[i] if i < len(ids) else 0 for i in range(fed, fed + width)]
-        rows: Logits = replay.step(tokens, kept)
-        yield from rows[:kept][: len(ids) - 1 - fed]
+    What moved on the way is added to the noise. Where `bests` goes on beyond the divergence, plain's answer is forced
+    to its end in steps of the verify width, for the noise too.
+    """
+    base, other, width = order.base_ids, order.other_ids, order.k + 1
+    row, reproduced = replay.start(prompt)[-1], True
+    fed, last = 0, (0, replay.mark())
+    for kept in _steps(order):
+        if fed >= at:
+            break
+        if fed + kept >= at:
+            last = (fed, replay.mark())
+        rows = replay.step(_padded(other, fed, width), kept)
+        for index, row in enumerate(rows[: min(kept, at - fed)], fed + 1):
+            if index < at:
+                reproduced &= _gap(row, other[index]) == 0
+                yardsticks.add(width, bests[index], row)
         fed += kept
+    if len(bests) > at + 1:
+        replay.go_back(last[1])
+        for index, later in _rows_on(replay, base, last[0], width):
+            if index >= at:
+                yardsticks.add(width, bests[index], later)
+    return row, reproduced
+
+
+def _worst_by_one(replay: Replay, prompt: Sequence[int], ids: Sequence[int], at: int, plain: Row) -> _Scored:
+    replay.start(prompt)
+    for token in ids[:at]:
+        replay.step([token], 1)
+    return _worst(ids, [(at, plain)], _rows_on(replay, ids, at, 1))
+
+
+def _worst(ids: Sequence[int], *rows: Iterable[tuple[int, Row]]) -> _Scored:
+    """The first of the tokens furthest from the best of their rows, given as (index, row)."""
+    scored = (_Scored(_gap(row, ids[index]), index, _rank(row, ids[index])) for index, row in chain(*rows))
+    return max(scored, key=lambda token: token.gap)
+
+
+def _rows_on(replay: Replay, ids: Sequence[int], fed: int, width: int) -> Iterator[tuple[int, Row]]:
+    """Feed an answer on from its first `fed` tokens, in steps of one width: the rows of all later tokens by index."""
+    for start in range(fed, len(ids) - 1, width):
+        kept = min(width, len(ids) - start)
+        rows = replay.step(_padded(ids, start, width), kept)
+        yield from zip(range(start + 1, len(ids)), rows[:kept], strict=False)
+
+
+def _steps(order: Measure) -> Sequence[int]:
+    """Tokens that each verify step kept; full steps where the record of the steps makes no sense."""
+    width, steps = order.k + 1, order.other_steps
+    if sum(steps) != len(order.other_ids) or steps[0] != 1 or not all(0 < s <= width for s in steps):
+        return [width] * len(order.other_ids)
+    return steps[1:]
+
+
+def _padded(ids: Sequence[int], start: int, width: int) -> list[int]:
+    """The tokens of one step; drafts that were rejected aren't known and stand as 0."""
+    return [ids[i] if i < len(ids) else 0 for i in range(start, start + width)]
 
 
 def _parting(order: Measure) -> int:
@@ -158,7 +212,10 @@ def _check_vocabulary(order: Measure, row: Row) -> None:
 
 
 def _best(row: Row) -> _Best:
-    first, second = (int(i) for i in np.argsort(-row, kind="stable")[:2])
+    first = int(row.argmax())
+    others = row.copy()
+    others[first] = -np.inf
+    second = int(others.argmax())
     return _Best(first=first, second=second, gap=float(row[first] - row[second]))
 
 

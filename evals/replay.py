@@ -38,6 +38,12 @@ class Replay(Protocol):
     def step(self, tokens: Sequence[int], keep: int) -> Logits:
         """Feed tokens as one step of that width and keep the first `keep` (the rest were rejected drafts)."""
 
+    def mark(self) -> Any:
+        """The place that was reached, to come back to until the next `start`."""
+
+    def go_back(self, mark: Any) -> None:
+        """Be as at the mark."""
+
 
 class PagedReplay:
     """The graph that continuous batching runs, linear-attention tables (Qwen3.5) included.
@@ -81,6 +87,12 @@ class PagedReplay:
             self._target.keep(keep)
         return logits
 
+    def mark(self) -> Mark:
+        return self._target.paged.mark()
+
+    def go_back(self, mark: Mark) -> None:
+        self._target.paged.go_back(mark)
+
 
 class StatefulReplay:
     """The graph as exported. Other kernels than the served ones: its margins explain and don't reproduce.
@@ -101,16 +113,29 @@ class StatefulReplay:
         self._request = compiled.create_infer_request()
         self._names = {port.get_any_name() for port in compiled.inputs}
         self._past = 0
+        self._steps: list[Sequence[int]] = []
 
     def start(self, prompt: Sequence[int]) -> Logits:
         self._request.reset_state()
         self._past = 0
+        self._steps = []
         return self._feed(prompt)[-1:]
 
     def step(self, tokens: Sequence[int], keep: int) -> Logits:
         return self._feed(tokens[:keep])
 
+    def mark(self) -> list[Sequence[int]]:
+        return list(self._steps)
+
+    def go_back(self, mark: list[Sequence[int]]) -> None:
+        """Everything up to the mark is fed again."""
+        prompt, *steps = mark
+        self.start(prompt)
+        for tokens in steps:
+            self._feed(tokens)
+
     def _feed(self, tokens: Sequence[int]) -> Logits:
+        self._steps.append(tokens)
         past, width = self._past, len(tokens)
         positions = np.arange(past, past + width, dtype=np.int64)
         feed: dict[str, Any] = {

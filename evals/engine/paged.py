@@ -52,6 +52,9 @@ class Paged:
         self.ports = {port.get_any_name(): port for port in compiled.inputs}
         self._caches = [n for n in self.ports if n.startswith(("key_cache.", "value_cache."))]
         self._tables = [n for n in self.ports if "state_table" in n]
+        self._inputs: dict[str, Array] = {}
+        flat = "position_ids" not in self.ports or self._rank("position_ids") == 1
+        self._position_rows = None if flat else self._side("position_ids", 0)
         self.block = min((self._side(n, 2) for n in self._caches), default=1)
         self._held = {"blocks": 0, "rows": 0}
         self.limit = limit
@@ -82,8 +85,8 @@ class Paged:
         rows = [self._row, *free]
         used = -(-total // self.block)
         positions = np.arange(self.past, total, dtype=np.int64)
-        if "position_ids" in self.ports and self._rank("position_ids") == 2:
-            positions = np.broadcast_to(positions, (self._side("position_ids", 0), width)).copy()
+        if self._position_rows is not None:
+            positions = np.broadcast_to(positions, (self._position_rows, width))
         values: dict[str, Array] = {
             **inputs,
             "position_ids": positions,
@@ -99,7 +102,7 @@ class Paged:
         }
         for name, value in values.items():
             if name in self.ports:
-                self._request.set_tensor(name, self._ov.Tensor(value))
+                self._put(name, value)
         self._request.infer()
         self._fed = (self.past, rows)
         self.past = total
@@ -134,6 +137,15 @@ class Paged:
         """An output of the last step as rows [tokens, side], valid until the next one."""
         data: Array = self._request.get_output_tensor(index).data
         return data.reshape(-1, data.shape[-1])
+
+    def _put(self, name: str, value: Array) -> None:
+        """Set an input: in the tensor that it has where the shape is the same, which costs the runtime nothing."""
+        held = self._inputs.get(name)
+        if held is None or held.shape != value.shape:
+            tensor = self._ov.Tensor(np.array(value, order="C"))
+            self._request.set_tensor(name, tensor)
+            held = self._inputs[name] = tensor.data
+        held[...] = value
 
     def _make_room(self, tokens: int, rows: int) -> None:
         if self.limit is not None and tokens > self.limit:

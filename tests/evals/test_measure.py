@@ -41,6 +41,12 @@ class Scripted:
         self.history = [*before, *tokens[:keep]]
         return np.array(rows)
 
+    def mark(self) -> list[int]:
+        return list(self.history)
+
+    def go_back(self, mark: list[int]) -> None:
+        self.history = list(mark)
+
     def _row(self, width: int) -> np.ndarray:
         row = np.zeros(VOCABULARY)
         row[(self.history[-1] + 1) % VOCABULARY] = 5.0
@@ -92,6 +98,14 @@ def test_a_later_wrong_token_shows_in_the_re_scored_answer() -> None:
         5,
     )
     assert measured.rescored_max_rank == 2
+
+
+def test_what_only_a_wide_step_shows_is_scored_again_by_steps_of_one() -> None:
+    replay = Scripted({5: (6, 12, 0.01, 0.02), 9: (15, 16, 0.05, 3.0)})
+    measured = measure(
+        replay, Yardsticks(), PROMPT, order([4, 5, 6], [4, 5, 12, 13, 14, 15, 16, 17], (1, 2, 2, 2, 1))
+    )
+    assert (measured.rescored_max_gap, measured.rescored_max_gap_at) == (pytest.approx(0.05), 6)
 
 
 def test_ties_share_a_rank() -> None:
