@@ -113,6 +113,7 @@ def _compared(base: Answer, other: Answer, tokens: Tokens) -> Comparison:
     same_ids, same_text = base.ids == other.ids, base.text == other.text
     same_context = base.prompt_sha256 == other.prompt_sha256
     whole = base.failure is None and other.failure is None
+    same_delivery = same_text or (base.finish == "length" and _but_a_cut_character(base.text, other.text))
     exact = other.ids_from != "tokenizer"
     body, after_stop = _split_at_stop(other.ids, tokens.stop_ids)
     return Comparison(
@@ -129,12 +130,24 @@ def _compared(base: Answer, other: Answer, tokens: Tokens) -> Comparison:
         tokens_after_stop=after_stop,
         over_budget=_over(other),
         control_tokens=_places(body, tokens.control_ids),
-        stream_matches=_stream_matches(other) if same_text or not (whole and same_ids and exact) else False,
+        stream_matches=_stream_matches(other)
+        if same_delivery or not (whole and same_ids and exact)
+        else False,
         repeated_4gram_share=repeated_ngram_share(other.ids),
         base_finish=base.finish,
         finish=other.finish,
+        cut_tokens=_cut(base, other, tokens) if whole and same_context and exact else 0,
         same_context=same_context,
     )
+
+
+def _cut(base: Answer, other: Answer, tokens: Tokens) -> int:
+    """How many of the base's tokens are missing at the other's end, where the base's own stop token shows that stop
+    tokens are delivered; 0 where the other isn't the base's beginning."""
+    length = len(other.ids)
+    if length >= len(base.ids) or base.ids[-1] not in tokens.stop_ids or base.ids[:length] != other.ids:
+        return 0
+    return 0 if not tokens.stop_ids.isdisjoint(other.ids) else len(base.ids) - length
 
 
 def _split_at_stop(ids: tuple[int, ...], stop_ids: frozenset[int]) -> tuple[tuple[int, ...], int]:
@@ -153,13 +166,18 @@ def _places(ids: tuple[int, ...], wanted: frozenset[int]) -> tuple[int, ...]:
 
 
 def _stream_matches(answer: Answer) -> bool | None:
-    """Whether the joined stream is the decoded text. A character that the budget cut in two may be missing or shown
-    as U+FFFD at the end of either."""
+    """Whether the joined stream is the decoded text."""
     if answer.streamed is None:
         return None
     if answer.finish == "length":
-        return answer.streamed.rstrip("\ufffd") == answer.text.rstrip("\ufffd")
+        return _but_a_cut_character(answer.streamed, answer.text)
     return answer.streamed == answer.text
+
+
+def _but_a_cut_character(one: str, other: str) -> bool:
+    """Whether two texts are alike but for a character that the budget cut in two: it may be missing or shown as U+FFFD
+    at the end of either."""
+    return one.rstrip("\ufffd") == other.rstrip("\ufffd")
 
 
 def _divergence(base: Answer, other: Answer, tokens: Tokens) -> Divergence:

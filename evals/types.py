@@ -272,6 +272,9 @@ class Comparison(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     repeated_4gram_share: float = 0.0
     base_finish: Finish = "unknown"
     finish: Finish = "unknown"
+    cut_tokens: int = 0
+    """Tokens of the base, its stop token included, that follow the last of the other's: these are the base's own up to
+    there, and no stop token ends them."""
     same_context: bool = True
     """False for a turn of a conversation before which the two had said different things: `divergence` and
     `realignment` are None then, and only the scores can be compared."""

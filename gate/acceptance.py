@@ -10,6 +10,13 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from gate.evidence import AnswerFacts, Drafts
+from gate.policy import Thresholds
+
+CHANCE = 1e-3
+"""So few accepted drafts are called a collapse where they are less likely than this at the least acceptance allowed."""
+
+DEEP = 4
+"""K from which the later drafts of a step are mostly lost, however good the head: each stands on the one before."""
 
 
 class Acceptance(msgspec.Struct, frozen=True):
@@ -43,6 +50,31 @@ def windows(pieces: Iterable[Drafts], size: int) -> list[tuple[int, int]]:
             out.append((accepted, drafted))
             accepted = drafted = 0
     return out
+
+
+def rest_of(pieces: Iterable[Drafts], size: int) -> tuple[int, int]:
+    """(accepted, drafted) of what comes after the last whole window."""
+    accepted = drafted = 0
+    for piece in pieces:
+        accepted += piece.accepted
+        drafted += piece.drafted
+        if drafted >= size:
+            accepted = drafted = 0
+    return accepted, drafted
+
+
+def improbable(accepted: int, drafted: int, least: float) -> bool:
+    """Whether so few of these drafts are accepted that a head with the acceptance `least` would hardly ever do it."""
+    if not 0 <= accepted < least * drafted:
+        return False
+    from scipy.stats import binom
+
+    return float(binom.cdf(accepted, drafted, min(least, 1.0))) < CHANCE
+
+
+def dead_below(k: int, thresholds: Thresholds) -> float:
+    """Acceptance below which a head is dead: the policy's, and beyond K = 4 as many accepted tokens a step as there."""
+    return thresholds.dead_acceptance * min(1.0, DEEP / k) if k else thresholds.dead_acceptance
 
 
 def in_order(answers: Sequence[AnswerFacts]) -> list[Drafts]:

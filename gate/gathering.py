@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -165,11 +165,14 @@ def _gather(
     held = frozenset(base_of.values())
     alone_of = {name: found.name for name in held if (found := alone(arms.values(), arms[name]))}
     again: set[tuple[str, str, str]] = set()
+    recorded: set[tuple[str, str, str]] = set()
     batches = Batches(arms.values())
     for answer in records.answers():
+        place = (answer.arm, answer.task, answer.prompt)
         batches.add(answer)
-        if answer.repeat > 0 or answer.probe is not None:
-            again.add((answer.arm, answer.task, answer.prompt))
+        if answer.repeat > 0 or answer.probe is not None or place in recorded:
+            again.add(place)
+        recorded.add(place)
     firsts: dict[tuple[str, str, str], Answer] = {}
     for answer in records.answers():
         place = (answer.arm, answer.task, answer.prompt)
@@ -180,15 +183,22 @@ def _gather(
     gathered: defaultdict[tuple[str, str], _Gathering] = defaultdict(_Gathering)
     for answer in records.answers():
         into = gathered[answer.arm, answer.task]
+        own = firsts.get((answer.arm, answer.task, answer.prompt))
         if answer.probe is None and (answer.prompt, answer.repeat) in into.answers:
-            continue  # the same answer recorded twice: the first one counts
+            if (
+                own
+                and not own.failure
+                and not answer.failure
+                and (own.ids, own.text) != (answer.ids, answer.text)
+            ):
+                into.repeats.append(compare(own, answer))
+            continue  # recorded twice: the first one counts, and the other may contradict it
         if answer.arm in paired and answer.repeat == 0:
             into.texts.setdefault((answer.prompt, answer.probe), answer)
         arm = arms.get(answer.arm)
         facts = facts_of(batches.counted(answer), arm.k if arm else 0)
         if answer.batch is not None:
             facts = msgspec.structs.replace(facts, rate=batches.rate(answer))
-        own = firsts.get((answer.arm, answer.task, answer.prompt))
         base_name = base_of.get(answer.arm, "")
         base = firsts.get((base_name, answer.task, answer.prompt))
         if answer.probe is not None:
@@ -265,7 +275,7 @@ def facts_of(answer: Answer, k: int) -> AnswerFacts:
         max_new_tokens=answer.max_new_tokens,
         tokens=len(ids) if answer.ids_from is not None else answer.reported_tokens or 0,
         empty=not answer.text.strip(),
-        one_token=len(said) >= 8 and len(set(said)) == 1,
+        one_token=_one_token(said, answer.finish == "stop"),
         loops=answer.finish == "length" and find_loop(said) is not None,
         repeated=repeated_ngram_share(said),
         fingerprint=digest.hexdigest()[:32],
@@ -286,6 +296,12 @@ def facts_of(answer: Answer, k: int) -> AnswerFacts:
         usage_fault=answer.usage_fault,
         server=answer.server,
     )
+
+
+def _one_token(said: Sequence[int], stopped: bool) -> bool:
+    """Eight tokens or more, all the same; the last may be the one that stopped the answer."""
+    body = said[:-1] if stopped and len(said) > 1 else said
+    return len(body) >= 8 and len(set(body)) == 1
 
 
 def _step_seconds(answer: Answer) -> float | None:

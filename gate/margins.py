@@ -6,11 +6,12 @@ default. Ties share a rank, so rank 1 is a tie with the best whatever the gap is
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
 import msgspec
 
-from evals.types import Margin
+from evals.types import Divergence, Margin
 from gate.policy import Policy
 
 Nearness = Literal["near", "wide", "open", "open_wide"]
@@ -22,6 +23,7 @@ class Reading(msgspec.Struct, frozen=True):
     """A margin read by the policy. limit: nats up to which a gap is a near-tie; noise: the quantile it comes from.
 
     later: index of a token after the divergence whose gap, re-scored on the arm's own text, exceeds the limit.
+    amiss: what keeps the margin from being evidence though it was measured; "" where nothing does.
     """
 
     nearness: Nearness
@@ -29,30 +31,52 @@ class Reading(msgspec.Struct, frozen=True):
     noise: float
     quantile: str
     later: int | None = None
+    amiss: str = ""
 
 
-def read_margin(margin: Margin | None, policy: Policy) -> Reading | None:
-    """Read a margin; None where none was measured, or its noise lacks the policy's quantile.
+def read_margin(
+    margin: Margin | None, policy: Policy, divergence: Divergence | None = None
+) -> Reading | None:
+    """Read the margin of a divergence; None where none was measured, or a server told too little to have a noise.
 
     A server's noise holds places of width 1 too, so it is too small rather than too large: it can show that a
-    divergence is a near-tie, and not that one isn't.
+    divergence is a near-tie, and not that one isn't. Where the policy's quantile is missing, what else is known of the
+    noise only tells whether the gap is far too wide.
     """
-    quantile = policy.thresholds.near_tie_quantile
-    if margin is None or quantile not in margin.noise:
+    if margin is None:
         return None
-    noise = margin.noise[quantile]
+    quantile = policy.thresholds.near_tie_quantile
+    measured = {**margin.noise, "movement here": margin.movement}
+    known = {name: value for name, value in measured.items() if value is not None and 0 <= value < math.inf}
+    if not known and margin.source == "server":
+        return None
+    name = quantile if quantile in known else max(known, key=lambda n: known[n], default="unknown")
+    noise = known.get(name, 0.0)
     limit = policy.thresholds.near_tie_factor * noise
     near = margin.rank == 1 or margin.gap <= limit
     rescored = margin.rescored_max_gap
     later = margin.rescored_max_gap_at if rescored is not None and rescored > limit else None
-    certain = margin.reproduced and (near or margin.source != "server")
-    if certain:
+    amiss = _amiss(margin, divergence)
+    if name != quantile:
+        amiss = amiss or f"no width noise {quantile} is on record"
+    far = policy.thresholds.unreproduced_gap_factor * limit
+    if not amiss and margin.reproduced and (near or margin.source != "server"):
         nearness: Nearness = "near" if near and later is None else "wide"
-    elif margin.gap > policy.thresholds.unreproduced_gap_factor * limit and margin.rank > 1:
+    elif not math.isfinite(margin.gap) or (margin.gap > far and margin.rank != 1):
         nearness = "open_wide"
     else:
         nearness = "open"
-    return Reading(nearness=nearness, limit=limit, noise=noise, quantile=quantile, later=later)
+    return Reading(nearness=nearness, limit=limit, noise=noise, quantile=name, later=later, amiss=amiss)
+
+
+def _amiss(margin: Margin, divergence: Divergence | None) -> str:
+    """Why a margin can't be one of this divergence, or of any. A server's places are its own tokens."""
+    if not math.isfinite(margin.gap) or margin.gap < 0 or margin.rank < 1:
+        return f"rank {margin.rank} with a gap of {margin.gap:.3g} nats is no margin"
+    at = divergence.token_index if divergence is not None and margin.source != "server" else None
+    if at is not None and at != margin.token_index:
+        return f"it was measured at token {margin.token_index} and the answers part at token {at}"
+    return ""
 
 
 def describe(margin: Margin, reading: Reading) -> str:
@@ -63,7 +87,9 @@ def describe(margin: Margin, reading: Reading) -> str:
     )
     if reading.later is not None and margin.rescored_max_gap is not None:
         text += f"; re-scored, token {reading.later} lies {margin.rescored_max_gap:.3g} nats below the best"
-    if margin.source == "server":
+    if reading.amiss:
+        text += f"; this is no evidence: {reading.amiss}"
+    elif margin.source == "server":
         text += "; told by the servers, asked again" + (
             "" if margin.reproduced else ", which gave another text"
         )

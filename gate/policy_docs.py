@@ -36,11 +36,12 @@ a value out of range or an unknown task is an error (exit code 2). The policy's 
 
 | requirement | the task blocks where |
 |---|---|
-| `identical` | an answer differs from plain's in a byte, or a case is lost as under `no_worse` |
+| `identical` | an answer differs from plain's in a token or a byte, or a case is lost as under `no_worse` |
 | `no_worse` | over the task's prompts fewer cases pass than with plain, or a program crashes, hangs or is killed \
 where plain's wasn't. A swap (one case lost, another gained) doesn't block and is shown as `case-swapped` |
-| `non_inferior` | the share of cases passed is lower beyond chance and not within `non_inferiority_margin`; where \
-neither can be said the task is inconclusive and says how many more prompts would settle it |
+| `non_inferior` | the share of cases passed is lower beyond chance and not within `non_inferiority_margin`, or a \
+program crashes, hangs or is killed where plain's wasn't; where neither can be said of the share the task is \
+inconclusive and says how many more prompts would settle it |
 | `advisory` | never: it is judged and shown, but doesn't count in the whole |
 
 Faults (tokens after the stop, lost tokens, a crash of the engine …) block under every requirement but `advisory`.

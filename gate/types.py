@@ -81,7 +81,8 @@ class TaskVerdict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Verdict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The whole: what `verdict.json` holds. Its JSON schema is `gate/schema/verdict.schema.json`.
 
-    worth_it is apart from the decision: True where the policy's speed threshold was met, None where it isn't known.
+    worth_it is apart from the decision: True where the policy's speed threshold was met, None where it isn't known
+    or is missed by no more than chance explains.
     """
 
     schema: Annotated[int, msgspec.Meta(ge=1)]

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from evals.speed import median_interval
 from gate import __version__
 from gate.cases import pair_cases
 from gate.caveats import caveats
@@ -235,12 +236,13 @@ def _whole(tasks: Sequence[TaskVerdict], general: Sequence[Finding]) -> Decision
 
 
 def _worth_it(run: RunEvidence, whole: Sequence[TaskVerdict], policy: Policy) -> bool | None:
-    """True where every arm's median speed over all its prompts meets the policy's ratio; None where one isn't known.
+    """True where every arm's median speed over all its prompts meets the policy's ratio; None where one isn't known, or
+    lies below it by no more than chance explains.
 
     Prompts deeper than their task may be served don't count.
     """
     most = {(t.task, t.arm): t.limits["depth"] for t in whole if "depth" in t.limits}
-    worth: list[bool] = []
+    worth: list[bool | None] = []
     for name in dict.fromkeys(item.spec.arm.name for item in run.evidence):
         found: dict[str, float] = {}
         for item in run.evidence:
@@ -249,8 +251,13 @@ def _worth_it(run: RunEvidence, whole: Sequence[TaskVerdict], policy: Policy) ->
                 found |= samples(item)
         if not found:
             return None
-        worth.append(median(found.values()) >= policy.thresholds.min_speed_ratio)
-    return all(worth) if worth else None
+        least = policy.thresholds.min_speed_ratio
+        bounds = median_interval(list(found.values()), policy.thresholds.confidence)
+        enough = median(found.values()) >= least
+        worth.append(True if enough else False if bounds is None or bounds[1] < least else None)
+    if False in worth:
+        return False
+    return None if None in worth or not worth else True
 
 
 def _bounded(findings: Sequence[Finding]) -> list[Finding]:

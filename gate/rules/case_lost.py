@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from gate.cases import Changed, pair_cases
 from gate.evidence import Evidence
+from gate.margins import describe, facts, read_margin
 from gate.policy import Policy
-from gate.rules.base import TaskRule, finding, quote
+from gate.rules.base import TaskRule, finding, parted, parted_facts, quote
 from gate.types import Finding, Severity
 
 
@@ -24,12 +26,13 @@ def lost_cases(evidence: Evidence, policy: Policy, code: str, what: str) -> Iter
         return
     severity: Severity = "note" if policy.requirement(evidence.task) == "non_inferior" else "block"
     for lost in pairs.lost:
+        why, place = cause(evidence, lost.prompt, policy)
         yield finding(
             evidence,
             code,
             severity,
             f"{what} {lost.case} is lost: {outcomes(lost)} "
-            f"({pairs.passed_arm} of {pairs.pairs} pass in all, {pairs.passed_plain} with plain)",
+            f"({pairs.passed_arm} of {pairs.pairs} pass in all, {pairs.passed_plain} with plain){why}",
             prompt=lost.prompt,
             case=lost.case,
             plain_outcome=lost.plain.outcome,
@@ -37,6 +40,7 @@ def lost_cases(evidence: Evidence, policy: Policy, code: str, what: str) -> Iter
             passed=pairs.passed_arm,
             passed_plain=pairs.passed_plain,
             judged=pairs.pairs,
+            **place,
         )
 
 
@@ -47,6 +51,24 @@ def outcomes(changed: Changed) -> str:
         text += f" (observed {quote(changed.arm.observed, 60)}"
         text += f", expected {quote(changed.arm.expected, 60)})" if changed.arm.expected else ")"
     return text
+
+
+def cause(evidence: Evidence, prompt: str, policy: Policy) -> tuple[str, dict[str, Any]]:
+    """Where the arm's answer leaves plain's, and whether by a near-tie: for a message, and for machines."""
+    comparison = evidence.spec.comparisons.get(prompt)
+    divergence = comparison.divergence if comparison is not None else None
+    if divergence is None:
+        return "", {}
+    margin = evidence.margins.get(prompt)
+    reading = read_margin(margin, policy, divergence)
+    text, found = f"; the answer {parted(divergence)}", parted_facts(divergence)
+    if margin is None or reading is None:
+        return f"{text}, its margin isn't known", {**found, "nearness": None}
+    said = {"near": "a near-tie", "wide": "not a near-tie"}.get(reading.nearness, "its margin says nothing")
+    return (
+        f"{text}, {said}: {describe(margin, reading)}",
+        {**found, **facts(margin, reading), "nearness": reading.nearness},
+    )
 
 
 RULE = TaskRule(

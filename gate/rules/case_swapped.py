@@ -8,7 +8,7 @@ from gate.cases import pair_cases
 from gate.evidence import Evidence
 from gate.policy import Policy
 from gate.rules.base import TaskRule, finding
-from gate.rules.case_lost import outcomes
+from gate.rules.case_lost import cause, outcomes
 from gate.types import Finding
 
 
@@ -17,15 +17,17 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Finding]:
     if pairs.passed_arm < pairs.passed_plain:
         return
     for lost in pairs.lost:
+        why, place = cause(evidence, lost.prompt, policy)
         yield finding(
             evidence,
             RULE.code,
             "note",
             f"case {lost.case} is lost, {outcomes(lost)}, but {len(pairs.gained)} others are gained "
-            f"({pairs.passed_arm} of {pairs.pairs} pass in all, {pairs.passed_plain} with plain)",
+            f"({pairs.passed_arm} of {pairs.pairs} pass in all, {pairs.passed_plain} with plain){why}",
             prompt=lost.prompt,
             case=lost.case,
             gained=[[g.prompt, g.case] for g in pairs.gained[:20]],
+            **place,
         )
 
 

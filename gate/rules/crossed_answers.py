@@ -16,9 +16,11 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Finding]:
     for arm in (evidence.plain, evidence.spec):
         severity: Severity = "unreadable" if arm is evidence.plain else "block"
         for answer, crossed in arm.crossed:
-            reading = (
-                read_margin(evidence.margins.get(answer.prompt), policy) if arm is evidence.spec else None
-            )
+            reading = None
+            if arm is evidence.spec:
+                comparison = arm.comparisons.get(answer.prompt)
+                parting = comparison.divergence if comparison is not None else None
+                reading = read_margin(evidence.margins.get(answer.prompt), policy, parting)
             if crossed.how in ("tail", "piece") and reading is not None and reading.nearness == "near":
                 continue  # it left at a near-tie: two honest texts that have a long piece in common
             yield finding(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gate.acceptance import acceptance
+from gate.acceptance import acceptance, dead_below
 from gate.evidence import Evidence
 from gate.policy import Policy
 from gate.rules.base import TaskRule, finding, percent
@@ -16,16 +16,17 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Finding]:
     total = acceptance(evidence.spec.first())
     if total.rate is None or total.accepted is None or total.drafted is None:
         return
-    if total.drafted >= thresholds.min_drafts and total.rate < thresholds.dead_acceptance:
+    least = dead_below(evidence.spec.arm.k, thresholds)
+    if total.drafted >= thresholds.min_drafts and total.rate < least:
         yield finding(
             evidence,
             RULE.code,
             "block",
             f"acceptance {percent(total.accepted, total.drafted)} is below "
-            f"{thresholds.dead_acceptance:.0%}: this head does not draft for this target",
+            f"{100 * least:.3g} %: this head does not draft for this target",
             accepted=total.accepted,
             drafted=total.drafted,
-            threshold=thresholds.dead_acceptance,
+            threshold=least,
         )
 
 

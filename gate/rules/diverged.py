@@ -17,7 +17,7 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Finding]:
         if divergence is None:
             continue
         margin = evidence.margins.get(prompt)
-        reading = read_margin(margin, policy)
+        reading = read_margin(margin, policy, divergence)
         if margin is not None and reading is not None:
             if reading.nearness != "open":
                 continue

@@ -15,7 +15,7 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Finding]:
     for prompt, comparison in evidence.spec.comparisons.items():
         divergence = comparison.divergence
         margin = evidence.margins.get(prompt)
-        reading = read_margin(margin, policy)
+        reading = read_margin(margin, policy, divergence)
         if divergence is None or margin is None or reading is None or reading.nearness != "near":
             continue
         yield finding(

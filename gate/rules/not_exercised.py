@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gate.acceptance import acceptance
-from gate.evidence import Evidence
+from gate.evidence import AnswerFacts, Evidence
 from gate.policy import Policy
 from gate.rules.base import TaskRule, finding
 from gate.types import Finding
+
+LONG = 16
+"""Tokens from which an answer must have been drafted for; shorter ones may end before anything is."""
 
 
 def check(evidence: Evidence, policy: Policy) -> Iterator[Finding]:
@@ -28,15 +31,31 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Finding]:
             "whether any was made isn't known"
         )
     else:
+        yield from _in_part(evidence, answers)
         return
     yield finding(evidence, RULE.code, "unreadable", message, accepted=total.accepted, drafted=total.drafted)
+
+
+def _in_part(evidence: Evidence, answers: list[AnswerFacts]) -> Iterator[Finding]:
+    """Prompts of which nothing was drafted, beside others: they tell nothing of speculation."""
+    long = [a for a in answers if a.drafted is not None and a.tokens >= LONG]
+    idle = [a for a in long if a.drafted == 0]
+    if idle:
+        yield finding(
+            evidence,
+            RULE.code,
+            "unreadable" if 2 * len(idle) > len(long) else "note",
+            f"nothing was drafted (0/0) on {len(idle)} of {len(long)} prompts: there speculation was not exercised",
+            prompt=idle[0].prompt,
+            prompts=[a.prompt for a in idle[:20]],
+        )
 
 
 RULE = TaskRule(
     code="not-exercised",
     severity="unreadable",
     basis="arm",
-    summary="Nothing was drafted, so nothing can be said of speculation.",
+    summary="Nothing was drafted, so nothing can be said of speculation (a note where it is on some prompts only).",
     advice="Check that the head is loaded and drafting is on (K of 1 or more, greedy decoding).",
     check=check,
 )

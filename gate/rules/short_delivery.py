@@ -1,8 +1,10 @@
-"""short-delivery: fewer tokens delivered than billed, or than the budget that is said to have ended the answer."""
+"""short-delivery: fewer tokens delivered than billed, than the budget that is said to have ended the answer, or plain's
+answer without its end and without a stop token."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from statistics import median_high
 
 from gate.evidence import AnswerFacts, Evidence
 from gate.policy import Policy
@@ -18,18 +20,26 @@ RESPLIT = 0.05
 
 def check(evidence: Evidence, policy: Policy) -> Iterator[Finding]:
     plain = evidence.plain.by_prompt()
-    usual = max((_unbilled(a) or 0 for a in plain.values()), default=0)
+    unbilled = [_unbilled(a) or 0 for a in plain.values()]
+    usual = median_high(unbilled) if unbilled else 0
     for answer in evidence.spec.first():
         if answer.failure is not None:
             continue
         short = _unbilled(answer)
-        base = plain.get(answer.prompt)
-        if short is not None and short > max(usual, STOP_TOKENS, _resplit(answer)):
+        base, comparison = plain.get(answer.prompt), evidence.spec.comparisons.get(answer.prompt)
+        here = (_unbilled(base) or 0) if base else 0
+        cut = comparison.cut_tokens if comparison is not None else 0
+        if short is not None and short > max(usual, here, STOP_TOKENS, _resplit(answer)):
             message = f"delivers {answer.tokens} tokens and bills {answer.reported_tokens}"
         elif _cut(answer) and not (base and _cut(base)):
             message = (
                 f"says that its budget of {answer.max_new_tokens} tokens ended it, "
                 f"but {answer.tokens} were delivered"
+            )
+        elif cut > STOP_TOKENS:
+            message = (
+                f"delivers the first {answer.tokens} tokens of plain's answer, {cut} fewer, without a stop token, "
+                f"and reports finish={answer.finish}"
             )
         else:
             continue
@@ -68,7 +78,7 @@ RULE = TaskRule(
     code="short-delivery",
     severity="block",
     basis="arm",
-    summary="Fewer tokens were delivered than the runtime bills or says.",
+    summary="Fewer tokens were delivered than the runtime bills or says, or plain's answer without its end.",
     advice="Do not serve this runtime with speculation: clients lose text.",
     check=check,
 )

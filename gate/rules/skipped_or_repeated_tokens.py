@@ -22,7 +22,7 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Finding]:
         if aligned is None or not (aligned.skipped or aligned.repeated):
             continue
         margin = evidence.margins.get(prompt)
-        reading = read_margin(margin, policy)
+        reading = read_margin(margin, policy, comparison.divergence)
         if reading is not None and reading.nearness == "near":
             continue
         spans = len(aligned.skipped) + sum(span.times for span in aligned.repeated)

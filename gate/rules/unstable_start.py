@@ -1,18 +1,15 @@
-"""unstable-start: built afresh, the same arm sometimes accepts nothing, though its text is unchanged."""
+"""unstable-start: built afresh, the same arm sometimes accepts all but nothing, though its text is unchanged."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
 
-from gate.acceptance import acceptance
+from gate.acceptance import acceptance, dead_below, improbable
 from gate.evidence import AnswerFacts, Evidence
 from gate.policy import Policy
-from gate.rules.base import TaskRule, finding
+from gate.rules.base import TaskRule, finding, percent
 from gate.types import Finding
-
-CHANCE = 1e-3
-"""A start counts as dead where so many rejections in a row were less likely than this at the usual acceptance."""
 
 
 def check(evidence: Evidence, policy: Policy) -> Iterator[Finding]:
@@ -21,22 +18,23 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Finding]:
         if answer.probe == "start" and answer.failure is None:
             starts[answer.session].append(answer)
     usual = acceptance(evidence.spec.first()).rate
-    if usual is None or usual < policy.thresholds.dead_acceptance:
+    if usual is None or usual < dead_below(evidence.spec.arm.k, policy.thresholds):
         return
     for session, answers in starts.items():
         total = acceptance(answers)
-        if (
-            total.drafted is not None
-            and total.accepted == 0
-            and (1 - min(usual, 1)) ** total.drafted < CHANCE
-        ):
+        if total.accepted is None or not total.drafted:
+            continue
+        low = total.accepted < policy.thresholds.collapse_share * usual * total.drafted
+        # the same prompt again: the usual acceptance is what is due
+        if low and improbable(total.accepted, total.drafted, usual):
             yield finding(
                 evidence,
                 RULE.code,
                 "block",
-                f"start {session} of {len(starts)} accepted none of {total.drafted} drafts, "
+                f"start {session} of {len(starts)} has an acceptance of {percent(total.accepted, total.drafted)}, "
                 f"where {100 * usual:.1f} % are usual",
                 session=session,
+                accepted=total.accepted,
                 drafted=total.drafted,
                 usual=usual,
             )
@@ -46,7 +44,7 @@ RULE = TaskRule(
     code="unstable-start",
     severity="block",
     basis="arm",
-    summary="A fresh start of the same arm accepts no draft.",
+    summary="A fresh start of the same arm accepts all but no draft.",
     advice="Check acceptance after each start of the server, or try another runtime version.",
     check=check,
 )

@@ -82,5 +82,7 @@ def test_a_server_can_show_a_near_tie_and_never_a_wrong_token(gap: float, nearne
     assert found is not None
     reading = read_margin(msgspec.structs.replace(found, gap=gap), load_policy(None))
     assert reading is not None and reading.nearness == nearness
-    silent = read_margin(msgspec.structs.replace(found, noise={}), load_policy(None))
-    assert silent is None, "no noise, no near-tie"
+    silent = read_margin(msgspec.structs.replace(found, noise={}, gap=gap), load_policy(None))
+    assert silent is not None and silent.nearness in ("open", "open_wide"), "no noise, no near-tie"
+    nothing = msgspec.structs.replace(found, noise={}, movement=None, gap=gap)
+    assert read_margin(nothing, load_policy(None)) is None

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from evals.align import common_prefix
 from evals.diff import compare
 from evals.types import (
     Answer,
@@ -172,10 +173,11 @@ class Scene:
             text=TEXT[:40] + "while True:\n  take(text.pop())\n  if not text:\n  break\n",
         )
 
-    def margin(self, prompt: str, **fields: Any) -> None:
-        """A margin of mtp@1 on csv: by default a reproduced near-tie."""
+    def margin(self, prompt: str, *, arm: str = "mtp@1", **fields: Any) -> None:
+        """A margin on csv where the arm's answer parts from plain's: by default a reproduced near-tie."""
+        plain, other = (self.answers_by[name, "csv", prompt, 0] for name in ("plain", arm))
         known: dict[str, Any] = {
-            "token_index": 40,
+            "token_index": common_prefix(plain.ids, other.ids),
             "rank": 2,
             "gap": 0.05,
             "gap_at_verify_width": -0.01,
@@ -184,9 +186,7 @@ class Scene:
             "source": "paged",
             "reproduced": True,
         }
-        self.margin_list.append(
-            Margin(arm="mtp@1", task="csv", prompt=prompt, repeat=0, **{**known, **fields})
-        )
+        self.margin_list.append(Margin(arm=arm, task="csv", prompt=prompt, repeat=0, **{**known, **fields}))
 
     def probe(self, prompt: str, kind: Any, *, arm: str = "mtp@1", **fields: Any) -> None:
         """Ask a prompt again: in another session, or after a load."""

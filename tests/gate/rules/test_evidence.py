@@ -31,12 +31,21 @@ def test_order_of_the_records_does_not_matter(scene):
 
 def test_an_answer_recorded_twice_counts_once(scene):
     answers = list(scene.answers())
-    doubled = [
-        *answers,
-        *(msgspec.structs.replace(a, ids=(65,), text="A") for a in answers if a.arm == "mtp@1"),
-    ]
-    scene.answers = lambda: iter(doubled)
+    scene.answers = lambda: iter([*answers, *answers])
     assert scene.verdict().decision == "serve"
+    assert scene.codes() == {}
+
+
+@pytest.mark.parametrize(("arm", "code"), [("mtp@1", "spec-unrepeatable"), ("plain", "plain-unrepeatable")])
+@pytest.mark.parametrize("repeats", [1, 2])
+def test_an_answer_recorded_twice_in_two_texts_contradicts_itself(scene, arm, code, repeats):
+    if arm == "mtp@1":
+        scene.repeats[arm] = repeats
+        scene.answers_by = {k: a for k, a in scene.answers_by.items() if k[0] != arm or k[3] < repeats}
+    again = scene.answers_by[arm, "csv", "w2", 0]
+    answers = [*scene.answers(), msgspec.structs.replace(again, ids=(65,), text="A")]
+    scene.answers = lambda: iter(answers)
+    assert scene.verdict().reasons == (code,)
 
 
 def test_a_run_without_a_plain_arm_is_refused(scene):

@@ -105,6 +105,49 @@ def test_a_collapse_is_seen_though_most_windows_are_dead(scene):
     assert scene.verdict().reasons == ("acceptance-collapse",)
 
 
+@pytest.mark.parametrize(
+    ("last", "collapses"), [((0, 60), True), ((2, 60), True), ((0, 20), False), ((12, 60), False)]
+)
+def test_a_collapse_in_a_last_window_that_is_short(scene, last, collapses):
+    for prompt, (accepted, drafted) in zip(
+        ("w1", "w2", "w3", "w4"), ((78, 100), (76, 100), (77, 100), last), strict=True
+    ):
+        scene.change(prompt, accepted=accepted, drafted=drafted)
+    assert scene.verdict().reasons == (("acceptance-collapse",) if collapses else ())
+
+
+@pytest.mark.parametrize(
+    ("dead", "collapses"), [((0, 90), True), ((1, 90), True), ((9, 90), False), ((0, 20), False)]
+)
+def test_a_collapse_in_every_other_slot(scene, dead, collapses):
+    """llama.cpp#27572: drafts are accepted in one slot and not in the other, so that no window is bad as a whole."""
+    for prompt, counts in zip(("w1", "w2", "w3", "w4"), ((88, 110), dead, dead, (88, 110)), strict=True):
+        scene.change(prompt, accepted=counts[0], drafted=counts[1])
+    assert scene.verdict().reasons == (("acceptance-collapse",) if collapses else ())
+    if collapses:
+        assert "on 2 of 4 prompts" in scene.found("acceptance-collapse").message
+
+
+@pytest.mark.parametrize(("idle", "severity"), [(1, "note"), (2, "note"), (3, "unreadable")])
+def test_prompts_on_which_nothing_was_drafted_are_told(scene, idle, severity):
+    for prompt in ("w1", "w2", "w3")[:idle]:
+        scene.change(prompt, accepted=0, drafted=0)
+    assert scene.codes() == {"not-exercised": severity}
+    scene.change_all(ids=(65, 66, 2), text="AB", streamed="AB")  # so short that nothing needs be drafted
+    assert "not-exercised" not in scene.codes()
+
+
+@pytest.mark.parametrize(
+    ("k", "accepted", "dead"),
+    [(1, 9, True), (3, 9, True), (4, 9, True), (8, 9, False), (16, 3, False), (16, 2, True)],
+)
+def test_deep_drafts_are_mostly_lost_and_that_is_no_dead_head(scene, k, accepted, dead):
+    """At K = 16 a head that is right every other time accepts one draft a step, 6 % of all."""
+    scene.arms["mtp@1"] = msgspec.structs.replace(scene.arms["mtp@1"], k=k)
+    scene.change_all(accepted=accepted, drafted=100)
+    assert scene.verdict().reasons == (("dead-head",) if dead else ())
+
+
 def test_a_decline_is_no_collapse(scene):
     for prompt, accepted in zip(("w1", "w2", "w3", "w4"), (90, 80, 60, 45), strict=True):
         scene.change(prompt, accepted=accepted, drafted=100)
@@ -154,6 +197,14 @@ def test_a_start_that_accepts_nothing(scene):
     scene.probe("w1", "start", session=2, accepted=0, drafted=30)
     assert scene.verdict().reasons == ("unstable-start",)
     assert "start 2" in scene.found("unstable-start").message
+
+
+def test_a_start_that_accepts_as_good_as_nothing(scene):
+    scene.probe("w1", "start", session=2, accepted=1, drafted=60)
+    assert "an acceptance of 1.7 % (1/60), where 81.8 % are usual" in scene.found("unstable-start").message
+    scene.probes.clear()
+    scene.probe("w1", "start", session=2, accepted=20, drafted=60)
+    assert scene.verdict().decision == "serve"
 
 
 def test_a_start_with_too_few_drafts_to_tell_is_not_blamed(scene):

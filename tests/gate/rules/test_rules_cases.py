@@ -4,6 +4,7 @@ result; and blaming the head for what the verify width does."""
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from evals.types import CaseGrade
 
@@ -15,6 +16,33 @@ def test_a_lost_case_blocks_and_is_named(scene):
     assert (verdict.decision, verdict.reasons) == ("do_not_serve", ("case-lost",))
     assert verdict.tasks[0].lost == (("w2", "two"),)
     assert "csv/w2, mtp@1: case two is lost: plain pass, the arm fail" in verdict.tasks[0].sentence
+
+
+@pytest.mark.parametrize(
+    ("margin", "says"),
+    [
+        (
+            {},
+            "a near-tie: rank 2 in plain's logits, 0.05 nats below the best, limit 0.2 (width noise p99 0.1)",
+        ),
+        ({"gap": 7.0, "rank": 9}, "not a near-tie: rank 9 in plain's logits, 7 nats below the best"),
+        ({"gap": 0.3, "reproduced": False}, "its margin says nothing: rank 2"),
+        (None, "its margin isn't known"),
+    ],
+)
+@pytest.mark.parametrize("code", ["case-lost", "new-crash", "case-swapped"])
+def test_what_made_the_answer_another_one_is_told(scene, code, margin, says):
+    scene.diverge("w2")
+    scene.grade("w2", {"two": "crash" if code == "new-crash" else "fail"})
+    if code == "case-swapped":
+        scene.diverge("w3")
+        scene.grade("w3", {"one": "fail"}, arm="plain")
+    if margin is not None:
+        scene.margin("w2", **margin)
+    found = scene.found(code)
+    assert f"the answer parts from plain at token 40 ('w' where plain has \"'\"), {says}" in found.message
+    assert found.evidence["token_index"] == 40
+    assert (found.severity == "block") == (code != "case-swapped")
 
 
 def test_what_was_observed_and_expected_is_told(scene):

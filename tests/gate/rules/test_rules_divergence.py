@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,33 @@ def test_margins_are_read_against_the_measured_noise(scene, fields, code, severi
     scene.diverge("w2")
     scene.margin("w2", **fields)  # width noise p99 0.1, so the limit is 0.2
     assert scene.codes() == {code: severity}
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "severity"),
+    [
+        # a margin of another divergence: as good as none, unless it is far too wide
+        ({"token_index": 7}, "diverged", "note"),
+        ({"token_index": 7, "gap": 9.1, "rank": 41}, "not-a-near-tie", "unreadable"),
+        # what can't be a margin
+        ({"gap": -5.0, "rank": 3}, "diverged", "note"),
+        ({"gap": math.nan, "rank": 3}, "not-a-near-tie", "unreadable"),
+        ({"gap": math.inf, "rank": 3}, "not-a-near-tie", "unreadable"),
+        ({"gap": 9.1, "rank": 0}, "not-a-near-tie", "unreadable"),
+        # no yardstick: what moved at the place itself is all that is known
+        ({"noise": {}, "gap": 0.04}, "diverged", "note"),
+        ({"noise": {}, "gap": 9.1, "rank": 41}, "not-a-near-tie", "unreadable"),
+        ({"noise": {}, "movement": None, "gap": 9.1, "rank": 41}, "not-a-near-tie", "unreadable"),
+        ({"noise": {"p99": math.nan}, "gap": 9.1, "rank": 41}, "not-a-near-tie", "unreadable"),
+        ({"noise": {"p99": math.inf}, "gap": 9.1, "rank": 41}, "not-a-near-tie", "unreadable"),
+        ({"noise": {"p99": -1.0}, "gap": 0.04}, "diverged", "note"),
+    ],
+)
+def test_a_margin_that_can_not_be_one_is_no_evidence(scene, fields, code, severity):
+    scene.diverge("w2")
+    scene.margin("w2", **fields)
+    assert scene.codes() == {code: severity}
+    assert "this is no evidence: " in scene.found(code).message
 
 
 def test_the_message_names_tokens_rank_gap_noise_and_index(scene):

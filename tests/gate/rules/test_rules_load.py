@@ -128,8 +128,7 @@ def test_a_long_piece_in_common_after_a_near_tie_is_honest(loaded):
     piece = loaded.answers_by["plain", "prose", "w1", 0].text[20:]
     loaded.change("w1", arm="mtp@1/n4", text="def parse(text):\n" + piece)
     assert "crossed-answers" in loaded.codes()
-    loaded.margin("w1")
-    loaded.margin_list[0] = msgspec.structs.replace(loaded.margin_list[0], arm="mtp@1/n4")
+    loaded.margin("w1", arm="mtp@1/n4")
     assert "crossed-answers" not in loaded.codes()
 
 

@@ -46,6 +46,7 @@ def test_plain_decoded_once_only(scene):
     ("answer", "why"),
     [
         ({"ids": (0,) * 300, "text": "!" * 300, "finish": "length"}, "same token 300 times"),
+        ({"ids": (*(33,) * 60, 2), "text": "!" * 60, "finish": "stop"}, "same token 61 times"),
         ({"ids": (2,), "text": ""}, "is empty"),
         ({"text": LOOP, "ids": tuple(map(ord, LOOP)), "finish": "length"}, "runs in a loop"),
     ],

@@ -23,6 +23,23 @@ def test_slower_is_a_note_and_not_worth_it(scene):
     assert verdict.tasks[0].speed_ratio == pytest.approx(0.8)
 
 
+def test_slower_by_no_more_than_chance_is_neither_worth_it_nor_not(scene):
+    prompts = [f"p{i}" for i in range(9)]
+    scene.add_task("many", prompts=prompts)
+    del scene.tasks["csv"]
+    for ratios, worth in (
+        ((0.7, 0.8, 0.9, 0.95, 0.98, 1.05, 1.1, 1.2, 1.3), None),
+        ((0.7, 0.71, 0.72, 0.73, 0.8, 0.81, 0.82, 0.83, 0.84), False),
+        ((0.9, 0.95, 1.0, 1.05, 1.1, 1.2, 1.3, 1.4, 1.5), True),
+    ):
+        for prompt, ratio in zip(prompts, ratios, strict=True):
+            scene.change(prompt, task="many", decode_s=2.0 / ratio)
+        verdict = scene.verdict()
+        assert verdict.worth_it is worth
+        assert ("slower-than-plain" in scene.codes()) is (worth is False)
+        assert ("isn't worth it" in verdict.what_to_do) is (worth is False)
+
+
 def test_faster_short_and_slower_long_is_served_up_to_a_depth(scene):
     """openvino.genai#4483: 3.4 times faster at 512 tokens, 3.1 times slower at 98K."""
     depths(scene, {512: 3.4, 4096: 1.2, 98304: 0.32})

@@ -77,6 +77,48 @@ def test_fewer_tokens_than_the_budget_that_ended_it(scene):
     assert scene.verdict().decision == "serve"
 
 
+@pytest.mark.parametrize("finish", ["stop", "unknown"])
+def test_plains_answer_without_its_end_and_no_stop_token(scene, finish):
+    text = scene.answers_by["plain", "csv", "w1", 0].text
+    ids = scene.answers_by["plain", "csv", "w1", 0].ids
+    scene.change("w1", ids=ids[:-9], text=text[:-8], streamed=text[:-8], finish=finish)
+    message = blocked(scene, "short-delivery").message
+    assert f"the first {len(ids) - 9} tokens of plain's answer, 9 fewer, without a stop token" in message
+
+
+def test_plains_answer_without_its_end_may_be_honest(scene):
+    text = scene.answers_by["plain", "csv", "w1", 0].text
+    ids = scene.answers_by["plain", "csv", "w1", 0].ids
+    scene.change("w1", ids=(*ids[:-9], 2), text=text[:-8], streamed=text[:-8])  # it chose to stop there
+    assert scene.codes() == {"diverged": "note"}
+    for arm in scene.arms:  # stop tokens aren't delivered at all
+        scene.change_all(arm=arm, ids=ids[:-1], text=text, streamed=text)
+    scene.change("w1", ids=ids[:-9], text=text[:-8], streamed=text[:-8])
+    assert scene.codes() == {"diverged": "note"}
+
+
+def test_one_answer_that_plain_delivers_short_does_not_excuse_the_others(scene):
+    tokens = len(scene.answers_by["plain", "csv", "w1", 0].ids)
+    for arm in scene.arms:
+        scene.change("w1", arm=arm, reported_tokens=tokens + 50)
+        for prompt in ("w2", "w3", "w4"):
+            scene.change(prompt, arm=arm, reported_tokens=tokens)
+    assert scene.verdict().decision == "serve"
+    scene.change("w2", reported_tokens=tokens + 40)
+    assert blocked(scene, "short-delivery").prompt == "w2"
+
+
+def test_a_character_that_the_budget_cut_is_no_fault_of_the_stream(scene):
+    text = scene.answers_by["plain", "csv", "w1", 0].text
+    tokens = len(scene.answers_by["plain", "csv", "w1", 0].ids) - 1
+    cut = {"ids": tuple(map(ord, text)), "finish": "length", "max_new_tokens": tokens}
+    scene.change("w1", arm="plain", text=text + "\ufffd", streamed=text, **cut)
+    scene.change("w1", text=text, streamed=text + "\ufffd", **cut)
+    assert scene.codes() == {"diverged": "note"}
+    scene.change("w1", text=text[:50] + "\ufffd" + text[51:], streamed=text, **cut)
+    assert scene.codes()["stream-mismatch"] == "block"
+
+
 def test_the_same_tokens_with_another_finish_reason(scene):
     for arm in scene.arms:
         scene.change("w1", arm=arm, max_new_tokens=len(scene.answers_by[arm, "csv", "w1", 0].ids))
