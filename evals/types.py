@@ -177,6 +177,8 @@ class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Characters of each piece that a server's stream delivered, a piece being a token or more; empty without one."""
     usage_fault: str = ""
     """What the server's own account of tokens contradicts in itself."""
+    pause_s: float | None = None
+    """Seconds of the longest pause between two pieces of a server's stream; of a reply that came whole, all of it."""
     server: dict[str, str] = {}
     """What the server said of itself with this answer: its model, system_fingerprint, finish_reason."""
 

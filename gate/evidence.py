@@ -77,6 +77,7 @@ class AnswerFacts(msgspec.Struct, frozen=True):
     pieces: int | None = None
     usage_fault: str = ""
     server: dict[str, str] = {}
+    pause_s: float | None = None
 
 
 class ArmEvidence(msgspec.Struct, frozen=True):

@@ -295,6 +295,7 @@ def facts_of(answer: Answer, k: int) -> AnswerFacts:
         pieces=answer.pieces,
         usage_fault=answer.usage_fault,
         server=answer.server,
+        pause_s=answer.pause_s,
     )
 
 

@@ -41,13 +41,15 @@ TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "generation_config
 class Serving(msgspec.Struct, frozen=True, kw_only=True):
     """Servers to gate. plain None: the model directory's own plain arm is the measure. k: tokens that the served head
     drafts, 0 where the user doesn't say. tokenizer: a directory whose tokenizer is the servers' own. switch_command:
-    makes one server the arm in GATE_ARM. spec_log, spec_log_pattern: where its log tells acceptance, and how."""
+    makes one server the arm in GATE_ARM. metrics_url: where the speculating server's counters are, if not beside it.
+    spec_log, spec_log_pattern: where its log tells acceptance, and how."""
 
     plain: Endpoint | None
     spec: Endpoint
     k: int = 0
     tokenizer: Path | None = None
     switch_command: str | None = None
+    metrics_url: str | None = None
     spec_log: Path | None = None
     spec_log_pattern: re.Pattern[str] | None = None
 

@@ -110,6 +110,7 @@ def look_at_served(settings: Settings) -> dict[str, EndpointSeat]:
             source=source,
             switch_command=serving.switch_command,
             encode=encode,
+            metrics_url=serving.metrics_url if arm.method != "plain" or serving.switch_command else None,
         )
     look_at(seats)
     return seats

@@ -78,6 +78,20 @@ def parse_endpoint(
     )
 
 
+def parse_metrics_url(url: str, option: str) -> str:
+    """The URL of a server's counters. Raises EndpointError for credentials in it, or another scheme."""
+    try:
+        parts = urlsplit(url.strip())
+        good = parts.scheme in ("http", "https") and bool(parts.hostname) and len(url) <= MAX_URL
+        good = good and parts.username is None and parts.password is None
+        _ = parts.port
+    except ValueError:
+        good = False
+    if not good:
+        raise EndpointError(f"{option}: expected http://HOST:PORT/metrics, without credentials.")
+    return url.strip()
+
+
 def parse_request_field(text: str) -> tuple[str, Any]:
     """KEY=JSON of `--request`, a further field of every request. Raises EndpointError."""
     key, equals, value = text.partition("=")

@@ -26,6 +26,7 @@ MAX_REPLY = 64 << 20
 """Bytes of a whole reply, streamed or not."""
 
 MAX_ERROR = 64 << 10
+GZIP = b"\x1f\x8b"
 CONNECT_S = 10.0
 MAX_CONNECTIONS = 256
 RETRIES = 2
@@ -47,12 +48,12 @@ class Refusal(Exception):
 class Http:
     """A pool of connections to one server. Thread-safe: as many requests at a time as threads ask."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, with_key: bool = True) -> None:
         import ssl
 
         import httpx2
 
-        self._key = api_key()
+        self._key = api_key() if with_key else None
         headers = {"Accept-Encoding": "identity"}
         if self._key is not None:
             headers["Authorization"] = f"Bearer {self._key}"
@@ -72,10 +73,11 @@ class Http:
         """A server's text without the key, should it echo it."""
         return text.replace(self._key, "[key]") if self._key and len(self._key) >= 8 else text
 
-    def get(self, url: str, timeout_s: float, limit: int = MAX_REPLY) -> bytes:
-        """The body of a GET. Raises Refusal."""
-        with self._opened("GET", url, None, timeout_s, None, retries=0) as response:
-            return self._body(response, limit)
+    def get(self, url: str, timeout_s: float, limit: int = MAX_REPLY, *, inflate: bool = False) -> bytes:
+        """The body of a GET. inflate: it may come gzipped, though that wasn't asked for. Raises Refusal."""
+        with self._opened("GET", url, None, timeout_s, None, retries=0, inflate=inflate) as response:
+            body = self._body(response, limit)
+        return _inflated(body, limit) if inflate and body.startswith(GZIP) else body
 
     @contextmanager
     def post(
@@ -95,10 +97,11 @@ class Http:
         deadline: float | None,
         *,
         retries: int,
+        inflate: bool = False,
     ) -> Iterator[httpx2.Response]:
         import httpx2
 
-        response = self._send(method, url, body, silence_s, deadline, retries)
+        response = self._send(method, url, body, silence_s, deadline, retries, inflate)
         try:
             yield response
         except httpx2.TimeoutException as e:
@@ -118,11 +121,12 @@ class Http:
         silence_s: float,
         deadline: float | None,
         retries: int,
+        inflate: bool,
     ) -> httpx2.Response:
         """Send, and send again a few times where nothing of an answer came."""
         for attempt in range(retries + 1):
             try:
-                return self._try(method, url, body, silence_s, deadline)
+                return self._try(method, url, body, silence_s, deadline, inflate)
             except _Again as again:
                 after = 0.5 * 2**attempt if again.after_s is None else again.after_s
                 wait = min(after, LONGEST_WAIT_S)
@@ -132,7 +136,13 @@ class Http:
         raise AssertionError("unreachable")
 
     def _try(
-        self, method: str, url: str, body: bytes | None, silence_s: float, deadline: float | None
+        self,
+        method: str,
+        url: str,
+        body: bytes | None,
+        silence_s: float,
+        deadline: float | None,
+        inflate: bool,
     ) -> httpx2.Response:
         import httpx2
 
@@ -153,13 +163,13 @@ class Http:
         except RuntimeError as e:  # the client was closed by another thread
             raise Refusal("unreachable", "the connection was closed") from e
         try:
-            self._look(response)
+            self._look(response, inflate)
         except BaseException:
             response.close()
             raise
         return response
 
-    def _look(self, response: httpx2.Response) -> None:
+    def _look(self, response: httpx2.Response, inflate: bool) -> None:
         """Raise what a reply's head already tells."""
         import httpx2
 
@@ -170,7 +180,7 @@ class Http:
             )
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         encoding = response.headers.get("content-encoding", "identity").strip().lower()
-        if status == 200 and encoding not in ("", "identity"):
+        if status == 200 and encoding not in ("", "identity") and not (inflate and encoding == "gzip"):
             raise Refusal("malformed", f"compressed ({encoding[:40]}) though identity was asked for")
         if status == 200 and not kind.endswith("html"):
             return
@@ -266,6 +276,20 @@ class _Again(Exception):
 
     def __init__(self, refusal: Refusal, after_s: float | None = None) -> None:
         self.refusal, self.after_s = refusal, after_s
+
+
+def _inflated(body: bytes, limit: int) -> bytes:
+    """A gzipped body, bounded. Raises Refusal."""
+    import zlib
+
+    try:
+        unpacking = zlib.decompressobj(wbits=31)
+        data = unpacking.decompress(body, limit)
+    except zlib.error as e:
+        raise Refusal("malformed", f"gzip that can't be unpacked: {e}") from e
+    if unpacking.unconsumed_tail:
+        raise Refusal("malformed", f"a reply of more than {limit} bytes")
+    return data
 
 
 def _after(response: httpx2.Response) -> float | None:

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import msgspec
 
 from evals.endpoint.http import Refusal
-from evals.endpoint.wire import Choice, Delta, Message, TokenLogprob, Usage, decode_message
+from evals.endpoint.wire import (
+    Choice,
+    Counts,
+    Delta,
+    Function,
+    Message,
+    TokenLogprob,
+    ToolCall,
+    Usage,
+    decode_message,
+)
 from evals.engine.child import clean
 from evals.types import Answer, Finish, IdsFrom
 
@@ -16,15 +28,26 @@ DONE = "[DONE]"
 SPARE_EVENTS = 10_000
 """Events beyond the budget that a stream may have: role, finish and usage messages, keep-alives, a long overrun."""
 
-_FINISH: dict[str, Finish] = {"stop": "stop", "length": "length", "eos": "stop", "tool_calls": "stop"}
+_FINISH: dict[str, Finish] = {
+    **dict.fromkeys(
+        ("stop", "eos", "eos_token", "stop_sequence", "end_turn", "tool_calls", "tool_use"), "stop"
+    ),
+    "function_call": "stop",
+    **dict.fromkeys(("length", "max_tokens", "max_length"), "length"),
+}
+"""What servers call it; any other reason is unknown."""
+
+BROKEN = frozenset({"abort", "aborted", "error", "cancelled", "canceled", "network_error"})
+"""Finish reasons that say that the answer isn't one."""
+
 _decode = decode_message
 
 
 class Reply(msgspec.Struct, frozen=True):
     """What a server answered. Fields mean what they mean in `evals.types.Answer`; times in seconds.
 
-    text holds the thinking, in <think> tags, and calls of tools too, where the server delivers them apart. logprobs: by
-    token, where asked.
+    text holds the thinking, in <think> tags, and calls of tools too, where the server delivers them apart. pause_s: the
+    longest time without a piece after the first one. logprobs: by token, where asked.
     """
 
     text: str
@@ -37,6 +60,7 @@ class Reply(msgspec.Struct, frozen=True):
     drafted: int | None
     ttft_s: float | None
     decode_s: float | None
+    pause_s: float | None
     server: dict[str, str]
     logprobs: tuple[TokenLogprob, ...] = ()
 
@@ -55,6 +79,7 @@ class Reply(msgspec.Struct, frozen=True):
             reported_tokens=usage.completion_tokens if usage else None,
             ttft_s=self.ttft_s,
             decode_s=self.decode_s,
+            pause_s=self.pause_s,
             cuts=self.cuts,
             usage_fault=usage.contradiction() if usage else "",
             server=self.server,
@@ -68,21 +93,18 @@ class Assembly:
         self._began, self._scrub = began, scrub
         self._said: list[str] = []
         self._thought: list[str] = []
-        self._calls: dict[int, list[str]] = {}
+        self._calls: list[_Call] = []
         self._ids: list[int] = []
         self._ids_told = True
         self._logprobs: list[TokenLogprob] = []
-        self._first = self._last = 0.0
+        self._first = self._last = self._pause = 0.0
         self._finish: str | None = None
         self._usage: Usage | None = None
-        self._accepted: int | None = None
-        self._drafted: int | None = None
+        self._counts: Counts | None = None
         self._server: dict[str, str] = {}
         self._cuts: list[int] = []
-
-    @property
-    def pieces(self) -> int:
-        return len(self._cuts)
+        self.pieces = 0
+        """Messages so far that said something: text, thinking or a part of a call."""
 
     def stream(self, events: Iterable[str], max_new_tokens: int, on_piece: Callable[[int], None]) -> Reply:
         """Take a stream to its end. Raises Refusal: cut where it ends without a finish reason, malformed."""
@@ -103,15 +125,35 @@ class Assembly:
         return self._reply(streamed=True)
 
     def whole(self, body: bytes) -> Reply:
-        """Take a reply that came whole. Raises Refusal."""
+        """Take a reply that came whole: a message, or a stream that isn't said to be one, which has no times then.
+        Raises Refusal."""
         try:
             text = body.decode()
         except UnicodeDecodeError as e:
             raise Refusal("malformed", f"a reply that is no UTF-8: {e}") from e
-        self._take(text)
+        start = text.lstrip()
+        if start.startswith("<"):
+            raise Refusal("not_api", f"a page where JSON was expected: {self._scrub(clean(start[:80]))!r}")
+        if start.startswith(("data:", "event:")):
+            lines = (
+                line.removeprefix("data:").strip() for line in start.splitlines() if line.startswith("data:")
+            )
+            for data in itertools.takewhile(lambda data: data != DONE, lines):
+                self._take(data)
+        else:
+            self._take(text)
         if self._finish is None:
             raise Refusal("cut", "the reply has no finish reason")
         return self._reply(streamed=False)
+
+    def _mark(self) -> None:
+        now = time.monotonic()
+        if not self.pieces:
+            self._first = now
+        else:
+            self._pause = max(self._pause, now - self._last)
+        self._last = now
+        self.pieces += 1
 
     def _take(self, data: str) -> None:
         try:
@@ -121,59 +163,69 @@ class Assembly:
             raise Refusal(
                 "malformed", f"expected a message of OpenAI's API, found {start!r}: {clean(str(e))}"
             ) from e
-        if message.error is not None:
+        if message.error:
             told = self._scrub(clean(str(message.error)))[:300]
             raise Refusal("malformed", f"an error in the reply: {told}")
         for choice in message.choices or ():
-            if choice.index == 0:
+            if not choice.index:
                 self._choice(choice)
         self._account(message)
 
     def _choice(self, choice: Choice) -> None:
-        said = choice.delta or choice.message or Delta(content=choice.text)
-        thought = said.reasoning_content or said.reasoning
-        for number, call in enumerate(said.tool_calls or ()):
-            named = self._calls.setdefault(call.index if choice.delta is not None else number, ["", ""])
-            if call.function is not None:
-                named[0] += call.function.name or ""
-                named[1] += call.function.arguments or ""
-        if said.content or thought:
-            now = time.monotonic()
-            if not self.pieces:
-                self._first = now
-            self._last = now
-            self._cuts.append(len(said.content or "") + len(thought or ""))
-            if said.content:
-                self._said.append(said.content)
-            if thought:
-                self._thought.append(thought)
+        delta = choice.delta or choice.message or Delta(content=choice.text)
+        said, thought = delta.said(), delta.thought()
+        for call in delta.tool_calls or ():
+            self._call(call, parts=choice.delta is not None)
+        if delta.function_call is not None:
+            self._call(ToolCall(index=0, function=delta.function_call), parts=choice.delta is not None)
+        if said or thought:
+            self._cuts.append(len(said) + len(thought))
+            self._said.append(said)
+            self._thought.append(thought)
+        if said or thought or delta.tool_calls or delta.function_call:
+            self._mark()
         if choice.token_ids:
             self._ids += choice.token_ids
-        elif said.content or thought:
+        elif said or thought:
             self._ids_told = False
-        if choice.logprobs and choice.logprobs.content:
-            self._logprobs += choice.logprobs.content
+        if choice.logprobs:
+            self._logprobs += choice.logprobs.entries()
         if choice.finish_reason:
-            self._finish = choice.finish_reason
+            self._finish = str(choice.finish_reason)
+
+    def _call(self, call: ToolCall, *, parts: bool) -> None:
+        """Take a call, or a part of one. Where a stream gives no index, or one index to all, its ids and names tell
+        calls apart."""
+        function = call.function or Function()
+        last = next((c for c in reversed(self._calls) if call.index in (None, c.index)), None)
+        other = last is not None and (
+            (call.id and last.id and call.id != last.id) or (call.index is None and function.name)
+        )
+        if last is None or other or not parts:
+            last = _Call(call.index)
+            self._calls.append(last)
+        last.id = call.id or last.id
+        last.name += function.name or ""
+        told = function.arguments
+        last.arguments += told if isinstance(told, str) else _json(told) if told is not None else ""
 
     def _account(self, message: Message) -> None:
         if message.usage is not None:
             self._usage = message.usage
-        if message.timings is not None and message.timings.draft_n is not None:
-            self._drafted = message.timings.draft_n
-            self._accepted = message.timings.draft_n_accepted
-        if message.model and "model" not in self._server:
-            self._server["model"] = short_name(message.model)
-        if message.system_fingerprint and "system_fingerprint" not in self._server:
-            self._server["system_fingerprint"] = clean(message.system_fingerprint)[:100]
+        self._counts = message.counts() or self._counts
+        for key in ("model", "system_fingerprint"):
+            told = getattr(message, key)
+            if told and key not in self._server:
+                self._server[key] = short_name(str(told)) if key == "model" else clean(str(told))[:100]
 
     def _reply(self, *, streamed: bool) -> Reply:
         text = "".join(self._said)
-        text += "".join(_as_text(name, arguments) for _, (name, arguments) in sorted(self._calls.items()))
-        if self._thought:
-            text = f"<think>{''.join(self._thought)}</think>{text}"
+        text += "".join(call.as_text() for call in self._calls)
+        if thought := "".join(self._thought):
+            text = f"<think>{thought}</think>{text}"
         assert self._finish is not None
-        counted = self._accepted is not None and self._drafted is not None
+        if self._finish in BROKEN:
+            raise Refusal("cut", f"the server gave the reply up (finish reason {clean(self._finish)!r})")
         timed = streamed and self.pieces > 0
         told = bool(self._ids) and self._ids_told
         return Reply(
@@ -183,19 +235,31 @@ class Assembly:
             usage=self._usage,
             ids=tuple(self._ids) if told else (),
             ids_from="server" if told else None,
-            accepted=self._accepted if counted else None,
-            drafted=self._drafted if counted else None,
+            accepted=self._counts.accepted if self._counts else None,
+            drafted=self._counts.drafted if self._counts else None,
             ttft_s=self._first - self._began if timed else None,
             decode_s=self._last - self._first if timed and self.pieces > 1 else None,
+            pause_s=self._pause if timed and self.pieces > 1 else None,
             server=self._server | {"finish_reason": clean(self._finish)[:40]},
             logprobs=tuple(self._logprobs),
         )
 
 
-def _as_text(name: str, arguments: str) -> str:
-    """A call that came apart from the text, as Qwen's models write it."""
-    named = msgspec.json.encode(name).decode()
-    return f'<tool_call>\n{{"name": {named}, "arguments": {arguments or "{}"}}}\n</tool_call>'
+class _Call:
+    """A call that comes apart from the text, as far as it has come."""
+
+    def __init__(self, index: int | None) -> None:
+        self.index, self.id = index, ""
+        self.name = self.arguments = ""
+
+    def as_text(self) -> str:
+        """As Qwen's models write it; a closing tag inside an argument is escaped as JSON allows."""
+        arguments = (self.arguments.strip() or "{}").replace("</tool_call>", "<\\/tool_call>")
+        return f'<tool_call>\n{{"name": {_json(self.name)}, "arguments": {arguments}}}\n</tool_call>'
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
 
 
 def short_name(model: str) -> str:

@@ -14,12 +14,12 @@ from typing import Any
 
 import msgspec
 
-from evals.endpoint.acceptance import Counts, MetricsSource, Source
+from evals.endpoint.acceptance import MetricsSource, Source, share_out
 from evals.endpoint.address import EndpointError, origin
 from evals.endpoint.http import Http, Refusal
 from evals.endpoint.reply import Assembly, Reply, short_name
 from evals.endpoint.switch import switch
-from evals.endpoint.wire import decode_models
+from evals.endpoint.wire import Counts, decode_models
 from evals.engine.process import OutOfTime, Patience
 from evals.engine.protocol import IMAGE_TAG
 from evals.messages import Message
@@ -33,6 +33,7 @@ SWITCHED_S = 600.0
 POLL_S = 0.25
 LOOK_S = 10.0
 SEED = 1
+NO_LIST = ("HTTP 404", "HTTP 405", "HTTP 501")
 BEAT_S = 0.5
 
 
@@ -40,7 +41,8 @@ class EndpointSeat:
     """One arm of a server.
 
     arm: what the switch command is told, `plain` or `spec`. source: where acceptance is told if not in the replies
-    (default: the server's /metrics). encode: the tokenizer that reads a text again where the server tells no ids.
+    (default: the counters at metrics_url, by default the server's /metrics). encode: the tokenizer that reads a text
+    again where the server tells no ids.
     """
 
     def __init__(
@@ -52,11 +54,14 @@ class EndpointSeat:
         source: Source | None = None,
         switch_command: str | None = None,
         encode: Callable[[str], tuple[int, ...]] | None = None,
+        metrics_url: str | None = None,
     ) -> None:
         self._endpoint, self._arm, self._encode = endpoint, arm, encode
+        self._metrics_url = metrics_url or f"{origin(endpoint.url)}/metrics"
         self._patience = patience or Patience()
         self._given_source, self._switch_command = source, switch_command
         self._http: Http | None = None
+        self._elsewhere: Http | None = None
         self._source: Source | None = None
         self._model: str | None = None
         self._switched: Failure | None = None
@@ -84,21 +89,23 @@ class EndpointSeat:
         self._switched = None
         if self._switch_command is not None:
             self._switched = switch(self._switch_command, self._arm)
-        self._http = Http()
-        self._source = self._given_source or MetricsSource(
-            self._http, f"{origin(self._endpoint.url)}/metrics"
-        )
+        self._http = metrics = Http()
+        if origin(self._metrics_url) != origin(self._endpoint.url):  # the key stays with the server
+            self._elsewhere = metrics = Http(with_key=False)
+        self._source = self._given_source or MetricsSource(metrics, self._metrics_url)
 
     def ready(self, deadline: float | None = None) -> Failure | None:
         """Wait until the server lists its models; what went wrong, or None. OutOfTime when deadline passes.
 
-        A server that has no such list (404) counts as up, and is asked for `--served-model` or for no name.
+        A server that has no such list (404, 405, 501) counts as up, and is asked for `--served-model` or for no name.
         """
         if self._switched is not None:
             return self._switched
         end = time.monotonic() + (HEALTH_S if self._switch_command is None else SWITCHED_S)
         while True:
             problem = self._look()
+            if isinstance(self._source, MetricsSource):
+                self._source.model = self.model
             if problem is None or problem.kind not in ("unreachable", "server_error", "rate_limited"):
                 return problem
             now = time.monotonic()
@@ -148,22 +155,46 @@ class EndpointSeat:
             with self._lock:
                 self._asking -= 1
         if counts is not None:
-            reply = msgspec.structs.replace(reply, accepted=counts.accepted, drafted=counts.drafted)
+            reply = _counted(reply, counts)
         if reply.ids_from is None and self._encode is not None:
             reply = msgspec.structs.replace(reply, ids=self._encode(reply.text), ids_from="tokenizer")
         return reply
 
     def ask_all(self, asked: Sequence[Asked], *, deadline: float | None = None) -> list[Reply | Failure]:
-        """Ask questions all at once, one result a question, in their order. Raises OutOfTime."""
-        with ThreadPoolExecutor(len(asked), thread_name_prefix="ask") as pool:
-            asking = [pool.submit(self.ask, one, deadline=deadline) for one in asked]
-            return [one.result() for one in asking]
+        """Ask questions all at once, one result a question, in their order; what a counter or a log tells of all of
+        them together is shared out by their tokens. Raises OutOfTime."""
+        with self._lock:
+            self._asking += 1  # so that none of them takes itself for alone
+        try:
+            if self._source is not None:
+                self._source.before()
+            with ThreadPoolExecutor(len(asked), thread_name_prefix="ask") as pool:
+                asking = [pool.submit(self.ask, one, deadline=deadline) for one in asked]
+                return self._together([one.result() for one in asking])
+        finally:
+            with self._lock:
+                self._asking -= 1
+
+    def _together(self, replies: list[Reply | Failure]) -> list[Reply | Failure]:
+        whole = [reply for reply in replies if isinstance(reply, Reply) and reply.drafted is None]
+        if self._source is None or len(whole) < len(replies):
+            return replies
+        billed = [reply.usage.completion_tokens if reply.usage else None for reply in whole]
+        known = [tokens for tokens in billed if tokens is not None]
+        counts = self._source.after(sum(known) if len(known) == len(whole) else None, len(whole))
+        if counts is None:
+            return replies
+        weights = known if len(known) == len(whole) else [max(1, len(reply.text)) for reply in whole]
+        return [_counted(reply, one) for reply, one in zip(whole, share_out(counts, weights), strict=True)]
 
     def kill(self) -> None:
         """Close all connections; requests under way end as failures. The server itself stays as it is."""
         http, self._http = self._http, None
         if http is not None:
             http.close()
+        if self._elsewhere is not None:
+            self._elsewhere.close()
+            self._elsewhere = None
 
     def _body(self, asked: Asked, chat: bool, raw: bool, stream: bool, top_logprobs: int | None) -> bytes:
         body: dict[str, Any] = {**self._endpoint.request, "max_tokens": asked.max_new_tokens}
@@ -211,6 +242,7 @@ class EndpointSeat:
             else:
                 reply = assembly.whole(answering.whole())
                 longest = time.monotonic() - began
+                reply = msgspec.structs.replace(reply, pause_s=longest)
         self._silence = max(self._silence or 0.0, longest)
         return reply
 
@@ -232,7 +264,8 @@ class EndpointSeat:
             return None
         with self._lock:
             alone = alone and not self._crowded
-        return self._source.after() if alone else None
+        billed = reply.usage.completion_tokens if reply.usage else None
+        return self._source.after(billed) if alone else None
 
     def _look(self) -> Failure | None:
         """Ask for the models once, and take the name to ask for from them."""
@@ -241,7 +274,7 @@ class EndpointSeat:
         try:
             listed = decode_models(self._http.get(url, LOOK_S))
         except Refusal as refusal:
-            if refusal.kind == "refused" and refusal.message.startswith("HTTP 404"):
+            if refusal.kind in ("refused", "server_error") and refusal.message.startswith(NO_LIST):
                 self._model = self._endpoint.model
                 return None
             return msgspec.structs.replace(refusal.failure(), stage="build")
@@ -258,12 +291,20 @@ class EndpointSeat:
         return None
 
 
+def _counted(reply: Reply, counts: Counts) -> Reply:
+    return msgspec.structs.replace(reply, accepted=counts.accepted, drafted=counts.drafted)
+
+
 def _said(message: Message, image: bytes | None) -> dict[str, Any]:
-    """A message as the API takes it; the picture goes to the place that is kept for it."""
+    """A message as the API takes it; the picture goes to the place that is kept for it. A tool's message must name a
+    call: the ids of calls aren't kept, so it is one for all."""
     text = message.content.replace(IMAGE_TAG, "")
-    if image is None or IMAGE_TAG not in message.content:
-        return {"role": message.role, "content": text}
-    return {"role": message.role, "content": [_picture(image), {"type": "text", "text": text}]}
+    said: dict[str, Any] = {"role": message.role, "content": text}
+    if image is not None and IMAGE_TAG in message.content:
+        said["content"] = [_picture(image), {"type": "text", "text": text}]
+    if message.role == "tool":
+        said["tool_call_id"] = "call_1"
+    return said
 
 
 def _picture(image: bytes) -> dict[str, Any]:

@@ -24,11 +24,11 @@ class Usage(msgspec.Struct, frozen=True):
         return f"{parts[0]} prompt and {parts[1]} completion tokens are billed as {parts[2]} in all"
 
 
-class Timings(msgspec.Struct, frozen=True):
-    """llama.cpp's own: how many tokens it drafted, and how many of them it accepted."""
+class Counts(msgspec.Struct, frozen=True):
+    """Tokens accepted of those drafted."""
 
-    draft_n: Count | None = None
-    draft_n_accepted: Count | None = None
+    accepted: int
+    drafted: int
 
 
 class Top(msgspec.Struct, frozen=True):
@@ -51,38 +51,70 @@ class TokenLogprob(msgspec.Struct, frozen=True):
 
 
 class Logprobs(msgspec.Struct, frozen=True):
+    """Chat has `content`; completions, if it doesn't do as chat does, three lists of one length (vLLM)."""
+
     content: list[TokenLogprob] | None = None
+    tokens: list[str] | None = None
+    token_logprobs: list[float | None] | None = None
+    top_logprobs: list[dict[str, float] | None] | None = None
+
+    def entries(self) -> list[TokenLogprob]:
+        if self.content or not (self.tokens and self.token_logprobs and self.top_logprobs):
+            return self.content or []
+        return [
+            TokenLogprob(token, logprob, top_logprobs=[Top(t, value) for t, value in (top or {}).items()])
+            for token, logprob, top in zip(self.tokens, self.token_logprobs, self.top_logprobs, strict=False)
+        ]
 
 
 class Function(msgspec.Struct, frozen=True):
+    """arguments: JSON as a text (a piece of it in a stream); some servers send the object itself."""
+
     name: str | None = None
-    arguments: str | None = None
+    arguments: Any = None
 
 
 class ToolCall(msgspec.Struct, frozen=True):
-    """A call, or in a stream a part of one: those of one index belong together."""
+    """A call, or in a stream a part of one: those of one index belong together, unless their ids differ."""
 
-    index: int = 0
+    index: int | None = None
+    id: str | None = None
     function: Function | None = None
 
 
-class Delta(msgspec.Struct, frozen=True):
-    """What one message says: `reasoning_content` (or `reasoning`) is the thinking, where the server splits it off."""
+class Part(msgspec.Struct, frozen=True):
+    """A part of a content that comes as a list."""
 
-    content: str | None = None
+    text: str | None = None
+
+
+class Delta(msgspec.Struct, frozen=True):
+    """What one message says: `reasoning_content` (or `reasoning`) is the thinking, where the server splits it off.
+    function_call: the one call of older servers."""
+
+    content: str | list[Part] | None = None
     reasoning_content: str | None = None
-    reasoning: str | None = None
+    reasoning: Any = None
     tool_calls: list[ToolCall] | None = None
+    function_call: Function | None = None
+
+    def said(self) -> str:
+        if isinstance(self.content, list):
+            return "".join(part.text or "" for part in self.content)
+        return self.content or ""
+
+    def thought(self) -> str:
+        return self.reasoning_content or (self.reasoning if isinstance(self.reasoning, str) else "")
 
 
 class Choice(msgspec.Struct, frozen=True):
     """Chat has `delta` in a stream and `message` in a whole reply; completions has `text` in both."""
 
-    index: int = 0
+    index: int | None = None
     delta: Delta | None = None
     message: Delta | None = None
     text: str | None = None
-    finish_reason: str | None = None
+    finish_reason: Any = None
     logprobs: Logprobs | None = None
     token_ids: list[int] | None = None
     """vLLM's, where `return_token_ids` asks for them."""
@@ -93,10 +125,28 @@ class Message(msgspec.Struct, frozen=True):
 
     choices: list[Choice] | None = None
     usage: Usage | None = None
-    timings: Timings | None = None
-    model: str | None = None
-    system_fingerprint: str | None = None
+    timings: Any = None
+    """llama.cpp's own, with `draft_n` and `draft_n_accepted`."""
+    metrics: Any = None
+    """vLLM's, where it was started with --per-request-spec-decode-metrics."""
+    model: Any = None
+    system_fingerprint: Any = None
     error: Any = None
+
+    def counts(self) -> Counts | None:
+        """Drafts as the reply itself tells them; None where it doesn't in both numbers."""
+        ours = self.metrics.get("speculative_decoding") if isinstance(self.metrics, dict) else None
+        for told, drafted, accepted in (
+            (self.timings, "draft_n", "draft_n_accepted"),
+            (ours, "num_draft_tokens", "num_accepted_draft_tokens"),
+        ):
+            if isinstance(told, dict) and _is_count(told.get(drafted)) and _is_count(told.get(accepted)):
+                return Counts(accepted=told[accepted], drafted=told[drafted])
+        return None
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 40
 
 
 class Model(msgspec.Struct, frozen=True):

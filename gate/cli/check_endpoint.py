@@ -21,6 +21,7 @@ OF_SERVERS = (
     "api",
     "stream",
     "request_fields",
+    "spec_metrics",
     "spec_log",
     "spec_log_pattern",
 )
@@ -53,6 +54,11 @@ def endpoint_options(command: Callable[..., Any]) -> Callable[..., Any]:
             type=DIRECTORY,
             metavar="FILE",
             help="Log of the speculating server that tells acceptance.",
+        ),
+        click.option(
+            "--spec-metrics",
+            metavar="URL",
+            help="The speculating server's counters, if they aren't at /metrics beside its API.",
         ),
         click.option(
             "--request",
@@ -130,7 +136,7 @@ def parse_serving(rest: dict[str, Any], ks: tuple[int, ...]) -> Serving | None:
     import msgspec
 
     from evals.endpoint.acceptance import log_pattern
-    from evals.endpoint.address import parse_endpoint, parse_request_field
+    from evals.endpoint.address import parse_endpoint, parse_metrics_url, parse_request_field
     from gate.planning import Serving
 
     if rest["spec_log_pattern"] is not None and rest["spec_log"] is None:
@@ -151,6 +157,7 @@ def parse_serving(rest: dict[str, Any], ks: tuple[int, ...]) -> Serving | None:
         k=ks[0] if ks else int(model is not None),
         tokenizer=rest["tokenizer"],
         switch_command=switch,
+        metrics_url=rest["spec_metrics"] and parse_metrics_url(rest["spec_metrics"], "--spec-metrics"),
         spec_log=rest["spec_log"],
         spec_log_pattern=log_pattern(rest["spec_log_pattern"]),
     )

@@ -21,6 +21,7 @@ URL = "http://127.0.0.1:1/v1"
         ([], "--model"),
         (["--plain-url", URL], "--plain-url needs --spec-url"),
         (["--model", "sample", "--switch-cmd", "x"], "--switch-cmd needs --spec-url"),
+        (["--model", "sample", "--spec-metrics", URL], "--spec-metrics needs --spec-url"),
         (["--spec-url", URL], "needs one measure"),
         (["--spec-url", URL, "--plain-url", URL], "same server"),
         (["--spec-url", URL, "--plain-url", "http://127.0.0.1:2", "--switch-cmd", "x"], "needs one measure"),
@@ -41,6 +42,8 @@ def test_options_that_do_not_go_together_are_refused(args: list[str], says: str)
         (["--request", "seed=1"], "the gate doesn't set itself"),
         (["--request", "top_k=["], "expected JSON"),
         (["--spec-log", "nowhere.log"], "found no file"),
+        (["--spec-metrics", "http://me:secret@127.0.0.1:1/metrics"], "without credentials"),
+        (["--spec-metrics", "127.0.0.1:9100"], "expected http://HOST:PORT/metrics"),
         (["--depths", "512"], "needs --tokenizer"),
     ],
 )

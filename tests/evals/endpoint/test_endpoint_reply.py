@@ -8,6 +8,7 @@ import pytest
 
 from evals.endpoint.http import Refusal
 from evals.endpoint.reply import Assembly, Reply
+from evals.toolcalls import Call, find_call
 from evals.types import Answer
 
 BARE = Answer(
@@ -51,14 +52,131 @@ def test_thinking_that_comes_apart_is_part_of_the_answer() -> None:
     assert reply.text == "<think>hm</think>yes"
 
 
-def test_a_call_that_comes_in_parts_is_part_of_the_answer() -> None:
-    def part(function: str) -> str:
-        return say(f'{{"tool_calls":[{{"index":0,"function":{function}}}]}}')
+def called(*calls: str) -> str:
+    return say(f'{{"content":null,"tool_calls":[{",".join(calls)}]}}')
 
-    first, second = part('{"name":"add","arguments":""}'), part('{"arguments":"{\\"a\\":1}"}')
-    reply = streamed(first, second, say("{}", '"tool_calls"'))
-    assert reply.text == '<tool_call>\n{"name": "add", "arguments": {"a":1}}\n</tool_call>'
-    assert reply.finish == "stop"
+
+ADD = '<tool_call>\n{"name": "add", "arguments": {"a":1}}\n</tool_call>'
+SUB = '<tool_call>\n{"name": "sub", "arguments": {}}\n</tool_call>'
+
+
+@pytest.mark.parametrize(
+    ("events", "text"),
+    [
+        (
+            [
+                called('{"index":0,"id":"c1","function":{"name":"add","arguments":""}}'),
+                called('{"index":0,"function":{"arguments":"{\\"a\\""}}'),
+                called('{"index":0,"function":{"arguments":":1}"}}'),
+            ],
+            ADD,
+        ),
+        ([called('{"index":0,"function":{"name":"add","arguments":{"a":1}}}')], ADD),
+        ([called('{"index":0,"function":{"name":"sub","arguments":null}}')], SUB),
+        (
+            [
+                called('{"index":0,"function":{"name":"add","arguments":"{\\"a\\":"}}'),
+                called('{"index":1,"function":{"name":"sub"}}'),
+                called('{"index":0,"function":{"arguments":"1}"}}'),
+                called('{"index":1,"function":{"arguments":" "}}'),
+            ],
+            ADD + SUB,
+        ),
+        (
+            [
+                called('{"index":0,"id":"c1","function":{"name":"add","arguments":"{\\"a\\":1}"}}'),
+                called('{"index":0,"id":"c2","function":{"name":"sub","arguments":""}}'),
+            ],
+            ADD + SUB,
+        ),
+        (
+            [
+                called('{"id":"c1","function":{"name":"add"}}'),
+                called('{"function":{"arguments":"{\\"a\\":1}"}}'),
+                called('{"function":{"name":"sub"}}'),
+            ],
+            ADD + SUB,
+        ),
+        (
+            [say('{"function_call":{"name":"add"}}'), say('{"function_call":{"arguments":"{\\"a\\":1}"}}')],
+            ADD,
+        ),
+        ([called(), say('{"content":""}'), say('{"content":[{"type":"text","text":"hi"}]}')], "hi"),
+    ],
+)
+def test_calls_are_part_of_the_answer_however_they_come(events: list[str], text: str) -> None:
+    reply = streamed(*events, say("{}", '"tool_calls"'))
+    assert (reply.text, reply.finish) == (text, "stop")
+    assert reply.ttft_s is not None
+
+
+def test_calls_that_come_whole_are_each_their_own() -> None:
+    calls = ",".join(f'{{"id":"c{n}","type":"function","function":{f}}}' for n, f in enumerate(
+        ['{"name":"add","arguments":"{\\"a\\":1}"}', '{"name":"sub","arguments":{}}']
+    ))  # fmt: skip
+    body = f'{{"choices":[{{"message":{{"content":null,"tool_calls":[{calls}]}},"finish_reason":"tool_calls"}}]}}'
+    reply = Assembly(time.monotonic(), lambda text: text).whole(body.encode())
+    assert reply.text == ADD + SUB
+
+
+def test_an_argument_cannot_close_its_own_call() -> None:
+    reply = streamed(
+        called('{"index":0,"function":{"name":"add","arguments":"{\\"a\\":\\"</tool_call>\\"}"}}'),
+        say("{}", '"tool_calls"'),
+    )
+    found = find_call(reply.text, [{"type": "function", "function": {"name": "add"}}])
+    assert isinstance(found, Call) and found.arguments == {"a": "</tool_call>"}
+
+
+@pytest.mark.parametrize(
+    ("reason", "finish"),
+    [('"stop"', "stop"), ('"eos_token"', "stop"), ('"max_tokens"', "length"), ('"content_filter"', "unknown"),
+     ('{"type":"stop"}', "unknown")],
+)  # fmt: skip
+def test_finish_reasons_that_are_not_known_stay_unknown(reason: str, finish: str) -> None:
+    assert streamed(say('{"content":"a"}'), say("{}", reason)).finish == finish
+
+
+def test_a_reply_that_the_server_gave_up_is_none() -> None:
+    with pytest.raises(Refusal) as refused:
+        streamed(say('{"content":"a"}'), say("{}", '"abort"'))
+    assert refused.value.kind == "cut"
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [(b"<!DOCTYPE html><p>Sign in</p>", "not_api"), (b'data: {"choices":[]}\n\ndata: [DONE]\n\n', "cut")],
+)
+def test_what_came_whole_and_is_no_message_has_its_name(body: bytes, kind: str) -> None:
+    with pytest.raises(Refusal) as refused:
+        Assembly(time.monotonic(), lambda text: text).whole(body)
+    assert refused.value.kind == kind
+
+
+def test_a_stream_that_is_not_said_to_be_one_is_read_and_has_no_times() -> None:
+    body = "".join(f"data: {data}\n\n" for data in (say('{"content":"a"}'), say("{}", '"stop"'), "[DONE]"))
+    reply = Assembly(time.monotonic(), lambda text: text).whole(body.encode())
+    assert (reply.text, reply.cuts, reply.ttft_s, reply.decode_s) == ("a", (), None, None)
+
+
+@pytest.mark.parametrize(
+    ("more", "counts"),
+    [
+        (
+            '"metrics":{"speculative_decoding":{"num_draft_tokens":129,"num_accepted_draft_tokens":10}}',
+            (10, 129),
+        ),
+        ('"metrics":{"speculative_decoding":null},"timings":{"draft_n":4,"draft_n_accepted":1}', (1, 4)),
+        ('"timings":{"draft_n":4,"draft_n_accepted":null}', (None, None)),
+        ('"timings":{"draft_n":true,"draft_n_accepted":1.5}', (None, None)),
+        ('"timings":[],"metrics":"none","model":7,"system_fingerprint":[]', (None, None)),
+    ],
+)
+def test_drafts_are_known_where_both_numbers_are_told(
+    more: str, counts: tuple[int | None, int | None]
+) -> None:
+    reply = streamed(say('{"content":"a"}', '"stop"'), f'{{"choices":[],{more}}}')
+    assert (reply.accepted, reply.drafted) == counts
 
 
 def test_another_choice_is_not_mixed_in() -> None:
