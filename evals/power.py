@@ -20,6 +20,12 @@ def smallest_prompts(margin: float, confidence: float = 0.95) -> int:
     return math.ceil(math.log(1 - confidence) / math.log(1 - margin))
 
 
+def prompts_to_see(losing_share: float = 0.1, power: float = 0.9) -> int:
+    """Prompts of which at least one shows, with this power, a loss that strikes this share of them:
+    1 - (1 - losing_share)^n >= power."""
+    return math.ceil(math.log(1 - power) / math.log(1 - losing_share))
+
+
 def losing_prompts_needed(worse_confidence: float = 0.99) -> int:
     """Prompts that must lose something, none gaining, before a loss is beyond chance: 2^-n <= 1 - confidence."""
     return math.ceil(-math.log2(1 - worse_confidence))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
-from evals.power import prompts_to_call
+from evals.power import prompts_to_call, prompts_to_see
 from gate.evidence import Evidence, RunEvidence
 from gate.policy import Policy
 from gate.speeds import speed_ratio
@@ -121,7 +120,7 @@ def _power(run: RunEvidence, policy: Policy) -> list[str]:
     thresholds = policy.thresholds
     needed = {
         # one losing prompt is enough where nothing may be lost
-        "no_worse": math.ceil(math.log(1 - POWER) / math.log(1 - STRIKES)),
+        "no_worse": prompts_to_see(STRIKES, POWER),
         "non_inferior": prompts_to_call(STRIKES, thresholds.worse_confidence, POWER),
     }
     needed["identical"] = needed["no_worse"]

@@ -47,12 +47,15 @@ class Thresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     degenerate_repeated_share: OpenShare
     degenerate_min_tokens: Annotated[int, msgspec.Meta(ge=8, le=1_000_000)]
     max_degenerate_plain_share: Share
+    min_plain_score: Share
     near_tie_quantile: Quantile
     near_tie_factor: Annotated[float, msgspec.Meta(gt=0, le=100)]
     unreproduced_gap_factor: Factor
     min_unmeasured_spans: Annotated[int, msgspec.Meta(ge=1, le=1000)]
     control_max_acceptance: Share
     min_speed_ratio: Annotated[float, msgspec.Meta(gt=0, le=100)]
+    delay_factor: Factor
+    delay_s: Annotated[float, msgspec.Meta(ge=0, le=3600)]
     depth_spread: Factor
     non_inferiority_margin: OpenShare
     confidence: Annotated[float, msgspec.Meta(ge=0.5, lt=1)]

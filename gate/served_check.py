@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -119,7 +119,8 @@ def look_at_served(settings: Settings) -> dict[str, EndpointSeat]:
 def _measure(
     run: Path, plan: Plan, seats: Mapping[str, EndpointSeat], writer: RunWriter, progress: Progress
 ) -> float:
-    """Have the servers themselves tell the margins of the first divergences, where they offer logprobs.
+    """Ask for each answer that differs from plain's once more without a stream, so that a fault of the stream is told
+    from one of decoding; then have the servers themselves tell the margins, where they offer logprobs.
 
     Answers that were decoded among others, or later in a conversation, are left out: asked alone they would be others.
     Returns the seconds that it took.
@@ -137,11 +138,15 @@ def _measure(
         if arm != plain
         and (task, prompt) not in later
         and arm in alone
-        and (arm, task, prompt) not in have
         and (base := firsts.get((plain, task, prompt))) is not None
         and not (base.failure or a.failure)
         and base.text != a.text
     ]
+    arms = {arm.name: arm for arm in plan.arms}
+    asked = {(one.task, one.prompt): one for one in plan.asked}
+    streamed = [(arms[a.arm], asked[a.task, a.prompt]) for _, a in pairs if a.cuts]
+    _ask_again(run, plan, [Turn(arm, one, probe="whole") for arm, one in streamed], seats, writer, progress)
+    pairs = [(base, a) for base, a in pairs if (a.arm, a.task, a.prompt) not in have]
     with ServedMargins(plan, seats, plain, pairs) as margins:
         if pairs:
             progress.say(f"asking the servers for the margins of {len(pairs)} divergences")
@@ -150,6 +155,24 @@ def _measure(
     if margins.problem:
         progress.say(f"some margins are not known: {margins.problem}")
     return time.monotonic() - began
+
+
+def _ask_again(
+    run: Path,
+    plan: Plan,
+    turns: Sequence[Turn],
+    seats: Mapping[str, EndpointSeat],
+    writer: RunWriter,
+    progress: Progress,
+) -> None:
+    """Decode turns beside the plan's, those that aren't on record yet."""
+    done = {a.key for a in RunReader(run).answers()}
+    turns = [turn for turn in turns if turn.key not in done]
+    if turns:
+        progress.say(f"asking {len(turns)} times more, to tell which layer of the server differs")
+    with Decoding(plan, only=turns, served=seats) as decoding:
+        for answer in decoding:
+            writer.answer(answer)
 
 
 def diagnose(
@@ -166,7 +189,6 @@ def diagnose(
         for a in records.answers()
         if a.repeat == 0 and a.probe is None and not a.failure
     }
-    done = {a.key for a in records.answers()}
     first = [asked for asked in plan.asked if asked.after is None]
     turns = []
     for arm in plan.arms:
@@ -178,10 +200,5 @@ def diagnose(
             if mine is None or other is None or mine.text == other.text:
                 continue
             turns += [Turn(arm, question, probe="whole"), Turn(arm, question, probe="raw")]
-    turns = [turn for turn in turns if turn.key not in done]
-    if turns:
-        progress.say(f"asking {len(turns)} times more, to tell which layer of the server differs")
-    with Decoding(plan, only=turns, served=seats) as decoding:
-        for answer in decoding:
-            writer.answer(answer)
+    _ask_again(run, plan, turns, seats, writer, progress)
     return time.monotonic() - began

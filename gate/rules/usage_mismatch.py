@@ -33,7 +33,11 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Finding]:
 
 
 def _other_bill(base: AnswerFacts, answer: AnswerFacts) -> str:
-    """Whether plain's own text is billed otherwise than by plain; the end-of-sequence token may or may not be."""
+    """Whether plain's own text, or its prompt, is billed otherwise than by plain; the end-of-sequence token may or may
+    not be."""
+    asked = base.prompt_tokens, answer.prompt_tokens
+    if base.ids_from != "engine" and all(asked) and asked[0] != asked[1]:
+        return f"bills {asked[1]} tokens for the prompt that plain bills as {asked[0]}"
     if base.reported_tokens is None or answer.reported_tokens is None or base.ids_from == "engine":
         return ""
     if abs(base.reported_tokens - answer.reported_tokens) <= STOP_TOKENS:

@@ -196,3 +196,32 @@ def test_plain_that_passes_nothing_has_nothing_to_lose(scene):
         for prompt in ("w1", "w2", "w3", "w4"):
             scene.grade(prompt, {"one": "fail", "two": "fail", "three": "fail"}, arm=arm)
     assert "0 of 12" in only(scene, "plain-floor").message
+
+
+@pytest.mark.parametrize(("passing", "found"), [(2, True), (3, False)])
+def test_plain_that_passes_next_to_nothing_has_too_little_to_lose(scene, passing, found):
+    """2 of 12 cases are under a fifth; with 3 the task is small, and can be judged."""
+    names = ("one", "two", "three")
+    left = passing
+    for prompt in ("w1", "w2", "w3", "w4"):
+        outcomes = {name: "pass" if i < min(left, 3) else "fail" for i, name in enumerate(names)}
+        left -= sum(o == "pass" for o in outcomes.values())
+        for arm in scene.arms:
+            scene.grade(prompt, outcomes, arm=arm)
+    codes = [f.code for f in scene.verdict().findings]
+    assert ("plain-floor" in codes) is found
+    if found:
+        assert (
+            "2 of 12 cases, so only 1 of 4 prompts have anything to lose"
+            in only(scene, "plain-floor").message
+        )
+        assert scene.verdict().decision == "inconclusive"
+
+
+def test_a_hard_task_with_prompts_enough_is_no_floor(scene, make_policy, monkeypatch):
+    monkeypatch.setattr("gate.rules.plain_floor.prompts_to_see", lambda: 4)
+    for prompt in ("w1", "w2", "w3", "w4"):
+        for arm in scene.arms:
+            scene.grade(prompt, {"one": "pass", "two": "fail", "three": "fail"}, arm=arm)
+    policy = make_policy("[thresholds]\nmin_plain_score = 0.5")
+    assert "plain-floor" not in [f.code for f in scene.verdict(policy).findings]

@@ -74,3 +74,38 @@ def test_nothing_is_attested_of_a_url(served) -> None:  # type: ignore[no-untype
 
 
 test_result_statement.__test__ = False  # type: ignore[attr-defined]
+
+
+def test_a_prompt_billed_otherwise_than_by_plain_is_a_fault_of_the_bill(served) -> None:  # type: ignore[no-untyped-def]
+    served.change("w1", prompt_tokens=served.answers_by["plain", "csv", "w1", 0].prompt_tokens + 4)
+    assert codes(served, "block") == {"usage-mismatch"}
+
+
+@pytest.mark.parametrize(
+    ("slow", "what"),
+    [
+        ({"ttft_s": 2.0}, "the first token"),
+        ({"pause_s": 2.0}, "the longest pause"),
+        ({"decode_s": 90.0}, "a hundred tokens"),
+    ],
+)
+def test_replies_that_come_far_later_than_plains_are_a_fault(served, slow, what) -> None:  # type: ignore[no-untyped-def]
+    for key in served.answers_by:
+        served.answers_by[key] = msgspec.structs.replace(
+            served.answers_by[key], ttft_s=0.3, pause_s=0.2, decode_s=3.0
+        )
+    assert "reply-delayed" not in {f.code for f in served.verdict().findings}
+    served.change("w2", repeat=0, **slow)
+    assert "reply-delayed" not in {f.code for f in served.verdict().findings}, "the other reply came in time"
+    served.change("w2", **slow)
+    found = [f for f in served.verdict().findings if f.code == "reply-delayed"]
+    assert [(f.severity, f.prompt, f.evidence["what"]) for f in found] == [("block", "w2", what)]
+    served.change("w2", arm="plain", **slow)
+    assert "reply-delayed" not in {f.code for f in served.verdict().findings}, "plain is as late"
+
+
+def test_one_long_pause_leaves_a_task_unread(served) -> None:  # type: ignore[no-untyped-def]
+    for key in served.answers_by:
+        served.answers_by[key] = msgspec.structs.replace(served.answers_by[key], pause_s=0.2)
+    served.change("w2", repeat=1, pause_s=6.0)
+    assert "reply-delayed" in codes(served, "unreadable") and served.verdict().decision == "inconclusive"
