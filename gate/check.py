@@ -12,11 +12,14 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import msgspec
+
 from evals.bases import bases
 from evals.control import control_head
 from evals.decode import Plan
 from evals.digest import ModelDigests, changed_files, digest_dir
 from evals.drafters import Drafter, inspect_drafter
+from evals.endpoint.margins import parts_there
 from evals.engine.prepare import prepare
 from evals.engines import choose_engine, require_engine
 from evals.gguf import digest_path, digest_target, opened
@@ -126,12 +129,14 @@ def _controls(settings: Settings) -> int:
 
 
 def _measure(run: Path, plan: Plan, model: ModelDir, writer: RunWriter, progress: Progress) -> float:
-    """Measure the margin of each first divergence from plain that has none yet. Returns the seconds it took."""
+    """Measure the margin of each first divergence from plain that has none yet, of an arm that is served as well, whose
+    texts are split by the directory's tokenizer. Returns the seconds it took."""
     began = time.monotonic()
     records = RunReader(run)
     have = {(m.arm, m.task, m.prompt, m.repeat) for m in records.margins()}
     base_of = bases(plan.arms)
     elsewhere = {arm.name for arm in plan.arms if arm.endpoint is not None}
+    token_bytes = TokenTable.load(model.path).token_bytes if elsewhere else bytes
     base = {
         (a.arm, a.task, a.prompt): a
         for a in records.answers()
@@ -145,12 +150,16 @@ def _measure(run: Path, plan: Plan, model: ModelDir, writer: RunWriter, progress
         and (a.arm, a.task, a.prompt, a.repeat) not in have
         and (own := base.get((base_of.get(a.arm, ""), a.task, a.prompt))) is not None
         and own.ids != a.ids
-        and a.arm not in elsewhere
+        and (a.arm not in elsewhere or (own.text != a.text and parts_there(own, a, token_bytes)))
     ]
     with Margins(plan, model, pairs, earlier=base.values()) as margins:
         if margins.planned:
             progress.say(f"measuring the margins of {margins.planned} divergences")
         for margin in margins:
+            if margin.arm in elsewhere:  # its ids after the divergence may not be those that it took
+                margin = msgspec.structs.replace(
+                    margin, rescored_max_gap=None, rescored_max_gap_at=None, rescored_max_rank=None
+                )
             writer.margin(margin)
     if margins.problem:
         progress.say(f"some margins could not be measured: {margins.problem}")

@@ -129,11 +129,14 @@ class Scored(msgspec.Struct, frozen=True):
 
 class Twin(msgspec.Struct, frozen=True):
     """The directory's own arm beside the same head served. By prompt: the layer in which they differ, None where they
-    don't (`evals.endpoint.layers`), and the first byte that differs."""
+    don't (`evals.endpoint.layers`), and the first byte that differs. accepted, drafted: of both on those prompts, the
+    directory's own first; None where one of them doesn't tell."""
 
     arm: str
     layers: dict[str, Layer | None]
     byte_offsets: dict[str, int]
+    accepted: tuple[int, int] | None = None
+    drafted: tuple[int, int] | None = None
 
 
 class Evidence(msgspec.Struct, frozen=True):

@@ -246,6 +246,8 @@ def _twin(
     mine, served = gathered[own, task].texts, gathered[arm.name, task].texts
     layers: dict[str, Layer | None] = {}
     offsets: dict[str, int] = {}
+    accepted, drafted = [0, 0], [0, 0]
+    counted = True
     for prompt in manifest.prompts.get(task, ()):
         one, other = mine.get((prompt, None)), served.get((prompt, None))
         if one is None or other is None or one.failure or other.failure:
@@ -255,7 +257,17 @@ def _twin(
             offsets[prompt] = common_prefix(
                 one.text.encode("utf-8", "replace"), other.text.encode("utf-8", "replace")
             )
-    return Twin(arm=own, layers=layers, byte_offsets=offsets)
+        for side, answer in enumerate((one, other)):
+            counted &= answer.accepted is not None and answer.drafted is not None
+            accepted[side] += answer.accepted or 0
+            drafted[side] += answer.drafted or 0
+    return Twin(
+        arm=own,
+        layers=layers,
+        byte_offsets=offsets,
+        accepted=(accepted[0], accepted[1]) if counted else None,
+        drafted=(drafted[0], drafted[1]) if counted else None,
+    )
 
 
 def facts_of(answer: Answer, k: int) -> AnswerFacts:

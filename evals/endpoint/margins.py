@@ -8,7 +8,7 @@ then no near-tie can be called.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Self
 
 import msgspec
@@ -17,6 +17,7 @@ import numpy as np
 from evals.endpoint.reply import Reply
 from evals.endpoint.seat import EndpointSeat
 from evals.endpoint.wire import TokenLogprob
+from evals.margins import first_difference
 from evals.plan import Plan
 from evals.types import Answer, Failure, Margin
 
@@ -100,6 +101,21 @@ class ServedMargins:
         if failure is not None:
             self.problem = f"{name}: {failure.message}"
         return found
+
+
+def parts_there(base: Answer, served: Answer, token_bytes: Callable[[int], bytes]) -> bool:
+    """Whether two answers' texts part at the first token that differs. The served one's ids are those into which its
+    text was split again, so that they may differ before the texts do; then no token was taken in another's place."""
+    index = first_difference(base, served)
+    if index is None:
+        return False
+    before = b"".join(map(token_bytes, base.ids[:index]))
+    texts = base.text.encode(), served.text.encode()
+    if not all(text.startswith(before) for text in texts):
+        return False
+    rests = [text[len(before) :] for text in texts]
+    tokens = token_bytes(base.ids[index]), token_bytes(served.ids[index])
+    return not all(rest.startswith(token) for rest in rests for token in tokens)
 
 
 def place(entry: TokenLogprob) -> Place:

@@ -87,11 +87,17 @@ def test_the_same_head_served_gives_the_same_bytes(twin: Twin) -> None:
     [
         ("template", "template"),
         ("stream", "stream assembly"),
+        ("token", "target"),
     ],
 )
 def test_the_layer_that_differs_is_named(twin: Twin, spoil: str, layer: str) -> None:
-    code, verdict, _ = twin.check(*OWN, spoil=spoil)
+    code, verdict, run = twin.check(*OWN, spoil=spoil)
     assert layers(verdict) == {layer}, verdict["findings"]
+    margins = (run / "margins.jsonl").read_text() if (run / "margins.jsonl").exists() else ""
+    measured = [m for line in margins.splitlines() if (m := json.loads(line))["arm"] == "served@1"]
+    if spoil == "token":
+        assert measured and all(m["source"] != "server" and m["reproduced"] for m in measured)
+        assert all(m["rescored_max_gap"] is None for m in measured), "later ids are only a guess"
     assert code != 0 and verdict["decision"] != "serve"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from evals.endpoint.margins import MIN_PLACES, Place, margin_at, movements, noise_of, place
+from evals.endpoint.margins import MIN_PLACES, Place, margin_at, movements, noise_of, parts_there, place
 from evals.endpoint.wire import TokenLogprob, Top
 from evals.types import Answer
 from gate.margins import read_margin
@@ -86,3 +86,26 @@ def test_a_server_can_show_a_near_tie_and_never_a_wrong_token(gap: float, nearne
     assert silent is not None and silent.nearness in ("open", "open_wide"), "no noise, no near-tie"
     nothing = msgspec.structs.replace(found, noise={}, movement=None, gap=gap)
     assert read_margin(nothing, load_policy(None)) is None
+
+
+WORDS = {1: b"the", 2: b" cat", 3: b" dog", 4: b" sat", 5: b" c", 6: b"at", 7: b"<end>"}
+
+
+@pytest.mark.parametrize(
+    ("base", "served", "text", "there"),
+    [
+        ((1, 2, 4), (1, 3, 4), "the dog sat", True),
+        ((1, 2, 4), (1, 5, 6, 3), "the cat dog", False),  # split otherwise before the texts part
+        ((1, 2, 4), (1, 5, 3), "the c dog", True),
+        ((1, 2, 7), (1, 2, 4), "the cat sat", True),  # plain ends there
+        ((1, 2, 4), (1, 2), "the cat", False),  # no token stands against plain's
+        ((1, 2, 4), (1, 3, 4), "The dog sat", False),  # ids that aren't the text's
+    ],
+)
+def test_a_margin_is_measured_only_where_the_texts_part_by_a_token(
+    base: tuple[int, ...], served: tuple[int, ...], text: str, there: bool
+) -> None:
+    said = b"".join(WORDS[i] for i in base if i != 7).decode()
+    one = msgspec.structs.replace(BASE, ids=base, text=said)
+    two = msgspec.structs.replace(OTHER, ids=served, text=text, ids_from="tokenizer")
+    assert parts_there(one, two, WORDS.__getitem__) is there

@@ -5,8 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from evals.types import UNKNOWN, Endpoint, Failure
+from evals.types import UNKNOWN, Endpoint, Failure, Margin
 from gate.attestation import AttestationError, test_result_statement
+from gate.evidence import Twin
+from gate.policy import load_policy
+from gate.rules.served_differs import RULE
 from gate.verdict import encode_verdict
 
 
@@ -109,3 +112,37 @@ def test_one_long_pause_leaves_a_task_unread(served) -> None:  # type: ignore[no
         served.answers_by[key] = msgspec.structs.replace(served.answers_by[key], pause_s=0.2)
     served.change("w2", repeat=1, pause_s=6.0)
     assert "reply-delayed" in codes(served, "unreadable") and served.verdict().decision == "inconclusive"
+
+
+MARGIN = Margin(
+    arm="served", task="csv", prompt="w2", repeat=0, token_index=3, rank=2, gap=0.01, gap_at_verify_width=0.0,
+    movement=0.01, noise={"p50": 0.01, "p90": 0.02, "p99": 0.05, "max": 0.1}, source="paged", reproduced=True,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("gap", "acceptance", "differs", "found"),
+    [
+        (0.01, ((157, 70), (163, 163)), False, [("note", "head")]),
+        (0.01, ((157, 150), (163, 163)), False, []),
+        (0.01, ((15, 1), (16, 16)), False, []),
+        (9.0, ((157, 70), (163, 163)), True, [("block", "target")]),
+        (0.01, ((157, 70), (163, 163)), True, [("block", "head")]),
+        (0.01, ((157, 157), (163, 163)), True, [("block", "kernels")]),
+        (None, None, True, [("block", "decoding")]),
+    ],
+)
+def test_what_differs_in_decoding_is_named(scene, gap, acceptance, differs, found) -> None:  # type: ignore[no-untyped-def]
+    scene.change("w2", text="def parse(text):\n    return text.split(',')\n")
+    evidence = next(e for e in scene.run().evidence if e.task == "csv")
+    twin = Twin(
+        "mtp@1",
+        {"w1": None, "w2": "decoding" if differs else None},
+        {"w2": 4} if differs else {},
+        *(acceptance or (None, None)),
+    )
+    margins = {} if gap is None else {"w2": msgspec.structs.replace(MARGIN, gap=gap)}
+    at = evidence.spec.comparisons["w2"].divergence.token_index
+    margins = {p: msgspec.structs.replace(m, token_index=at) for p, m in margins.items()}
+    told = list(RULE.check(msgspec.structs.replace(evidence, twin=twin, margins=margins), load_policy(None)))
+    assert [(f.severity, f.evidence["layer"]) for f in told] == found
