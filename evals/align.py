@@ -26,6 +26,9 @@ STRETCH = 3
 """Tokens that must re-align between two spans and after the last: 3 is what mlx-lm#846's shortest stretch has."""
 
 MAX_SPANS = 64
+FAR = 16
+"""Tokens from which an inserted span counts as said again though its original stands farther back."""
+
 SPAN_TEXT = 120
 """Characters of a span's text that are kept."""
 
@@ -124,8 +127,10 @@ def _spans(hunks: list[Hunk], start: int, base: Answer, other: Answer) -> tuple[
         if replaces or (base if cut > 0 else other).finish != "length":
             return nothing
     skipped = [h for h in hunks if h.j1 == h.j2]
-    repeated = [h for h in hunks if h.i1 == h.i2 and _unit(h, other.ids)]
+    repeated = [h for h in hunks if h.i1 == h.i2]
     if not hunks or len(skipped) + len(repeated) != len(hunks):
+        return nothing
+    if not all(_unit(h, other.ids, far=len(hunks) <= MAX_SPANS) for h in repeated):
         return nothing
     dropped = sum(h.i2 - h.i1 for h in skipped)
     kept = end - start - dropped
@@ -138,13 +143,15 @@ def _spans(hunks: list[Hunk], start: int, base: Answer, other: Answer) -> tuple[
     return skipped, repeated
 
 
-def _unit(h: Hunk, b: Sequence[int]) -> int:
-    """Length of the unit that the insertion b[j1:j2] says again right after its original, or 0 if it is no repeat."""
+def _unit(h: Hunk, b: Sequence[int], *, far: bool = True) -> int:
+    """Length of the unit that the insertion b[j1:j2] says again, right after its original or, if it is long, anywhere
+    after it; 0 if it is no repeat."""
     size = h.j2 - h.j1
     for unit in range(1, size + 1):
         if size % unit == 0 and h.j1 >= unit and b[h.j1 - unit : h.j2 - unit] == b[h.j1 : h.j2]:
             return unit
-    return 0
+    far = far and size >= FAR and b"\n" + _lines(b[h.j1 : h.j2]) in b"\n" + _lines(b[: h.j1])
+    return size if far else 0
 
 
 def _span(start: int, stop: int, ids: Sequence[int], tokens: TokenText, times: int = 1) -> Span:

@@ -5,7 +5,8 @@ on prompts; McNemar's test, which people expect, rests on cases:
 
 - `worse_p`: exact one-sided sign-flip test. If the arm were as good as the base, each prompt's net loss could as well
   have been a net gain of that size. A loss in fewer than five prompts can't reach 0.05, in fewer than seven 0.01.
-- `low`, `high`: bootstrap interval of the score difference, prompts drawn anew (scipy).
+- `low`, `high`: bootstrap interval of the score difference, prompts drawn anew (scipy). Where all prompts have one
+  difference it would have no width, and the bounds of `floor` stand in on both sides.
 - `floor`: a lower bound of the difference for non-inferiority. A bootstrap can't draw a loss that hasn't been seen: ten
   prompts without a loss would give an interval of width zero. The bound therefore adds the worst prompt there could be
   and weighs all prompts at random, uniformly on the simplex (Gaffke 2005; Learned-Miller and Thomas 2019,
@@ -267,6 +268,9 @@ def _interval(differences: NDArray[np.float64], confidence: float, seed: int) ->
 
     if len(differences) < 2:
         return -1.0, 1.0
+    if (differences == differences[0]).all():
+        only, count, side = float(differences[0]), float(len(differences)), (1 + confidence) / 2
+        return floor_of([only], [count], side), -floor_of([-only], [count], side)
     found = bootstrap(
         (differences,),
         np.mean,

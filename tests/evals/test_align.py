@@ -70,6 +70,16 @@ def test_a_doubled_token_and_a_unit_said_three_times_more():
     assert found.repeated[0].text == "<109>" and found.skipped == ()
 
 
+@pytest.mark.parametrize(("size", "found"), [(30, True), (16, True), (15, False)])
+def test_a_long_span_said_again_far_from_its_original(size, found):
+    base = list(range(100, 220))
+    again = align(base, base[:80] + base[20 : 20 + size] + base[80:])
+    assert places(again.repeated) == ([(80, 80 + size)] if found else [])
+    assert again.skipped == ()
+    other = [*range(900, 900 + size - 1), 20]
+    assert align(base, base[:80] + other + base[80:]).repeated == ()
+
+
 @given(st.integers(0, 10**6), st.integers(1, 4))
 def test_injected_skips_and_repeats_are_found_and_named(seed, count):
     """Tokens from a small vocabulary, so that a cut can be explained in more than one place."""

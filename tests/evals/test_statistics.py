@@ -112,9 +112,13 @@ def test_floor_is_clopper_pearson_where_prompts_are_lost_whole(n, k, confidence)
 
 
 def test_prompts_without_a_loss_prove_nothing_until_there_are_enough():
-    """The bootstrap's interval is [0, 0] over three prompts already; the floor knows better."""
+    """The bootstrap's interval would be [0, 0] over three prompts already; the floor knows better."""
     few = compare_scores([pair("11", "11")] * 3, margin=0.05)
-    assert few.low == few.high == 0.0 and few.floor < -0.5
+    assert few.floor < -0.5
+    assert few.high == -few.low == pytest.approx(stats.beta.ppf(0.975, 1, 3), abs=1e-5)
+    lost = compare_scores([pair("11", "10")] * 3, margin=0.05)
+    assert -1 < lost.low < lost.difference == -0.5 < lost.high < 1
+    assert compare_scores([pair("11", "00")] * 3, margin=0.05).low == -1.0
     assert judge({0: few})[0].outcome == "inconclusive"
     assert judge({0: compare_scores([pair("11", "11")] * 70, margin=0.05)})[0].outcome == "non_inferior"
 
