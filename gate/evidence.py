@@ -39,12 +39,12 @@ class AnswerFacts(msgspec.Struct, frozen=True):
     """What rules need to know of an answer.
 
     one_token: eight tokens or more, all the same (NaN logits look so). loops: its tail goes round until the budget
-    ended it. repeated: share of repeated 4-grams. fingerprint: digest of ids and text. step_tokens: sum of the step
-    sizes. tokens: delivered, or billed where ids aren't known. multi_token_steps: steps that delivered more than one
-    token. step_s: seconds per step after the first. drafts: acceptance in pieces, empty where it isn't known. accepted,
-    drafted: the runtime's counters, or read off the steps where it has none for one among several. rate: tokens per
-    second after the first step, of the whole batch where several were in flight. batch: which one, None where it was
-    alone. ids_from, pieces, usage_fault, server: as in `Answer`.
+    ended it. repeated: share of repeated 4-grams. fingerprint: digest of ids and text. tokens: delivered, or billed
+    where ids aren't known. multi_token_steps: steps that delivered more than one token. step_s: seconds per step
+    after the first. drafts: acceptance in pieces, empty where it isn't known. accepted, drafted: the runtime's
+    counters, or read off the steps where it has none for one among several. rate: tokens per second after the first
+    step, of the whole batch where several were in flight. batch: which one, None where it was alone. ids_from,
+    pieces, usage_fault, server: as in `Answer`.
     """
 
     arm: str
@@ -65,7 +65,6 @@ class AnswerFacts(msgspec.Struct, frozen=True):
     accepted: int | None
     drafted: int | None
     reported_tokens: int | None
-    step_tokens: int | None
     multi_token_steps: int
     step_s: float | None
     drafts: tuple[Drafts, ...]

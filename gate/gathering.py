@@ -295,7 +295,6 @@ def facts_of(answer: Answer, k: int) -> AnswerFacts:
         accepted=answer.accepted,
         drafted=answer.drafted,
         reported_tokens=answer.reported_tokens,
-        step_tokens=sum(answer.steps) if answer.steps else None,
         multi_token_steps=sum(step > 1 for step in answer.steps),
         step_s=_step_seconds(answer),
         drafts=_drafts(answer, k),

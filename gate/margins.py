@@ -53,16 +53,23 @@ def read_margin(
     name = quantile if quantile in known else max(known, key=lambda n: known[n], default="unknown")
     noise = known.get(name, 0.0)
     limit = policy.thresholds.near_tie_factor * noise
+    far = policy.thresholds.unreproduced_gap_factor * limit
     near = margin.rank == 1 or margin.gap <= limit
     rescored = margin.rescored_max_gap
-    later = margin.rescored_max_gap_at if rescored is not None and rescored > limit else None
+    beyond = rescored is not None and not rescored <= limit
+    later = margin.rescored_max_gap_at if beyond else None
     amiss = _amiss(margin, divergence)
+    at_width = margin.gap_at_verify_width or 0.0
+    no_yardstick = near and (noise > policy.thresholds.max_width_noise or 0 < far < at_width)
+    if no_yardstick:
+        amiss = (
+            amiss or f"noise of {noise:.3g} nats, and {at_width:.3g} nats below the best at the verify width"
+        )
     if name != quantile:
         amiss = amiss or f"no width noise {quantile} is on record"
-    far = policy.thresholds.unreproduced_gap_factor * limit
     if not amiss and margin.reproduced and (near or margin.source != "server"):
-        nearness: Nearness = "near" if near and later is None else "wide"
-    elif not math.isfinite(margin.gap) or (margin.gap > far and margin.rank != 1):
+        nearness: Nearness = "near" if near and not beyond else "wide"
+    elif no_yardstick or not math.isfinite(margin.gap) or (margin.gap > far and margin.rank != 1):
         nearness = "open_wide"
     else:
         nearness = "open"

@@ -51,6 +51,7 @@ class Thresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     near_tie_quantile: Quantile
     near_tie_factor: Annotated[float, msgspec.Meta(gt=0, le=100)]
     unreproduced_gap_factor: Factor
+    max_width_noise: Annotated[float, msgspec.Meta(gt=0, le=100)]
     min_unmeasured_spans: Annotated[int, msgspec.Meta(ge=1, le=1000)]
     control_max_acceptance: Share
     min_speed_ratio: Annotated[float, msgspec.Meta(gt=0, le=100)]
@@ -201,10 +202,15 @@ def _fields_of(table: str) -> list[str]:
 
 
 def _check_codes(policy: Policy, where: str) -> None:
-    from gate.rules.registry import SEVERITY_OF  # the rules need Policy's type
+    from gate.rules.registry import POLICY_CODES, SEVERITY_OF  # the rules need Policy's type
 
     for code in policy.severities:
         _known(code, SEVERITY_OF, f"{where}: severities", "reason code")
+        if code in POLICY_CODES:
+            raise PolicyError(
+                f"{where}: severities: expected the code of what was seen in the arms, found {code!r}, which says that "
+                "the policy itself isn't kept. Remove it from [severities]."
+            )
         if SEVERITY_OF[code] == "unreadable":
             raise PolicyError(
                 f"{where}: severities: expected a code that blocks or notes, found {code!r}, which says that the "
@@ -213,10 +219,11 @@ def _check_codes(policy: Policy, where: str) -> None:
     for index, waiver in enumerate(policy.waivers):
         _known(waiver.code, SEVERITY_OF, f"{where}: waivers[{index}]", "reason code")
         severity = policy.severities.get(waiver.code, SEVERITY_OF[waiver.code])
-        if severity != "block":
+        if severity != "block" or waiver.code in POLICY_CODES:
+            is_one = "the policy's own" if waiver.code in POLICY_CODES else repr(severity)
             raise PolicyError(
                 f"{where}: waivers[{index}]: expected the code of a finding that blocks, found {waiver.code!r}, "
-                f"which is {severity!r} and can't be waived. Remove the waiver."
+                f"which is {is_one} and can't be waived. Remove the waiver."
             )
 
 

@@ -1,4 +1,5 @@
-"""case-not-judged: an answer is there and a case of it has no outcome, or one that the machine's trouble decided."""
+"""case-not-judged: an answer is there and a case of it has no outcome, or one that the machine's trouble decided; or
+most prompts have no answer to judge, whatever was waived."""
 
 from __future__ import annotations
 
@@ -26,6 +27,15 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Finding]:
                 arm=arm.arm.name,
                 prompt=missing[0],
                 unjudged=len(missing),
+                answers=len(answered),
+            )
+        if 0 < 2 * len(answered) < len(evidence.prompts):
+            yield finding(
+                evidence,
+                RULE.code,
+                "unreadable",
+                f"only {len(answered)} of {len(evidence.prompts)} prompts have an answer to judge",
+                arm=arm.arm.name,
                 answers=len(answered),
             )
 

@@ -14,7 +14,7 @@ from gate.types import Finding
 def check(evidence: Evidence, policy: Policy) -> Iterator[Finding]:
     thresholds = policy.thresholds
     total = acceptance(evidence.spec.first())
-    if total.rate is None or total.accepted is None or total.drafted is None:
+    if total.rate is None or total.accepted is None or total.drafted is None or total.accepted < 0:
         return
     least = dead_below(evidence.spec.arm.k, thresholds)
     if total.drafted >= thresholds.min_drafts and total.rate < least:

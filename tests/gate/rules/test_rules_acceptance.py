@@ -69,6 +69,11 @@ def test_more_accepted_than_the_answer_has_tokens_is_a_counter_fault(scene):
     assert "the answer has 3 tokens" in scene.verdict().tasks[0].sentence
 
 
+def test_negative_counters_are_a_counter_fault_and_no_dead_head(scene):
+    scene.change_all(accepted=-1, drafted=100)
+    assert scene.verdict().reasons == ("counter-fault",)
+
+
 def test_high_acceptance_in_a_text_that_does_not_repeat_itself_is_believed(scene):
     scene.change_all(accepted=110, drafted=110)
     assert scene.verdict().decision == "serve"

@@ -44,6 +44,8 @@ def test_a03_a_near_tie_does_not_block_by_itself(scene, k):
         ({"gap": 0.201}, "not-a-near-tie", "block"),
         ({"gap": 0.21, "rank": 1}, "near-tie", "note"),  # an exact tie: ties share a rank
         ({"gap": 0.1, "rescored_max_gap": 3.0, "rescored_max_gap_at": 77}, "not-a-near-tie", "block"),
+        ({"gap": 0.1, "rescored_max_gap": 3.0}, "not-a-near-tie", "block"),
+        ({"gap": 8.0, "gap_at_verify_width": 8.0}, "not-a-near-tie", "block"),
         ({"gap": 0.5, "reproduced": False}, "diverged", "note"),
         ({"gap": 0.9, "reproduced": False}, "not-a-near-tie", "unreadable"),
         ({"gap": 0.1, "noise": {"p50": 0.1}}, "diverged", "note"),  # the policy's quantile wasn't measured
@@ -66,6 +68,9 @@ def test_margins_are_read_against_the_measured_noise(scene, fields, code, severi
         ({"gap": math.nan, "rank": 3}, "not-a-near-tie", "unreadable"),
         ({"gap": math.inf, "rank": 3}, "not-a-near-tie", "unreadable"),
         ({"gap": 9.1, "rank": 0}, "not-a-near-tie", "unreadable"),
+        # no yardstick at all: the verify width computes something else
+        ({"noise": noise(40.0), "gap": 30.0, "rank": 900}, "not-a-near-tie", "unreadable"),
+        ({"gap_at_verify_width": 8.0}, "not-a-near-tie", "unreadable"),
         # no yardstick: what moved at the place itself is all that is known
         ({"noise": {}, "gap": 0.04}, "diverged", "note"),
         ({"noise": {}, "gap": 9.1, "rank": 41}, "not-a-near-tie", "unreadable"),

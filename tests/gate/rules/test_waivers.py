@@ -6,6 +6,8 @@ import datetime as dt
 
 import pytest
 
+from evals.types import Failure
+
 WAIVER = '[[waivers]]\ncode = "{code}"\ntask = "{task}"\nreason = "ticket 12"\nexpires = {expires}\n'
 
 
@@ -77,10 +79,20 @@ def test_a_waiver_covers_its_task_only(lost, waiver):
     assert lost.verdict(waiver(task="prose")).reasons == ("waiver-unused", "case-lost")
 
 
+@pytest.mark.parametrize(
+    ("crashed", "decision"), [(1, "serve"), (2, "serve"), (3, "inconclusive"), (4, "inconclusive")]
+)
+def test_a_waived_crash_leaves_most_prompts_to_judge_or_nothing_is_said(scene, waiver, crashed, decision):
+    failure = Failure(kind="crash", message="", signal=11)
+    for prompt in ("w1", "w2", "w3", "w4")[:crashed]:
+        scene.change(prompt, ids=(), text="", failure=failure)
+        del scene.grades_by["mtp@1", "csv", prompt]
+    assert scene.verdict(waiver(code="engine-crash")).decision == decision
+    assert scene.verdict().decision == "do_not_serve"
+
+
 def test_a_waiver_cannot_cover_what_is_unreadable(scene, waiver):
     """engine-crash blocks as the arm's and is unreadable as plain's: only the former can be waived."""
-    from evals.types import Failure
-
     for arm in scene.arms:
         scene.change("w2", arm=arm, ids=(), text="", failure=Failure(kind="crash", message=""))
     assert scene.verdict(waiver(code="engine-crash")).decision == "inconclusive"
