@@ -15,6 +15,7 @@ from filelock import FileLock, Timeout
 
 from evals.records import END, LOCK, MANIFEST, SANDBOX, STREAMS, RunReader, WriteError, torn_bytes
 from evals.types import Answer, Grade, Manifest, Margin, RunEnd, SandboxReport
+from evals.unanswered import set_aside
 
 Key = tuple[str, str, str, int, int, str | None]
 """`Answer.key`"""
@@ -31,6 +32,7 @@ class RunWriter:
         self.path = path
         self.done: set[Key] = set()
         self.torn: tuple[str, ...] = ()
+        self.asked_again = 0
         self._lock = lock
         self._files: dict[str, IO[bytes]] = {}
         self._encoder = msgspec.json.Encoder()
@@ -54,7 +56,8 @@ class RunWriter:
 
     @classmethod
     def resume(cls, path: str | Path, manifest: Manifest) -> Self:
-        """Go on with a run: `done` holds the keys of the answers it has, `torn` what had to be cut off.
+        """Go on with a run: `done` holds the keys of the answers it has, `torn` what had to be cut off, `asked_again`
+        how many a server had left unanswered: they are owed again.
 
         Raises RunDirError where it is another run (naming what differs), RecordError where its records are corrupt.
         """
@@ -69,6 +72,7 @@ class RunWriter:
             writer.torn = reader.torn
             for name in STREAMS:
                 _cut_torn(writer.path / name)
+            writer.asked_again = set_aside(writer.path)
             writer.done = {answer.key for answer in reader.answers()}
             (writer.path / END).unlink(missing_ok=True)
         except BaseException:
@@ -100,6 +104,12 @@ class RunWriter:
             part.unlink(missing_ok=True)
             writer.close()
         return count
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences on what became of the records of a run that goes on."""
+        again = f"{self.asked_again} answers that servers had left unanswered are asked for again"
+        return (*self.torn, again) if self.asked_again else self.torn
 
     def answer(self, answer: Answer) -> None:
         """Append an answer. This and its like raise WriteError when the disk fails."""

@@ -1,7 +1,8 @@
 """What a run's directory holds, and how it is read: all that is shown or decided is computed from it again.
 
 manifest.json is there before the first answer; answers.jsonl, grades.jsonl, margins.jsonl grow line by line;
-sandbox.json; end.json comes last (`evals.recording` writes them). A line cut by a crash is dropped and reported, never
+sandbox.json; end.json comes last (`evals.recording` writes them). unanswered.jsonl is there where a run went on after
+servers had left questions unanswered (`evals.unanswered`). A line cut by a crash is dropped and reported, never
 guessed. Records of every earlier schema can be read; those of a later one are refused in a sentence.
 """
 
@@ -28,7 +29,12 @@ MANIFEST, SANDBOX, END, LOCK, PROMPTS = (
     "run.lock",
     "prompts.json",
 )
-STREAMS: dict[str, type[Any]] = {"answers.jsonl": Answer, "grades.jsonl": Grade, "margins.jsonl": Margin}
+STREAMS: dict[str, type[Any]] = {
+    "answers.jsonl": Answer,
+    "grades.jsonl": Grade,
+    "margins.jsonl": Margin,
+    "unanswered.jsonl": Answer,
+}
 MAX_LINE = 64 << 20
 MAX_WHOLE = 64 << 20
 
@@ -66,6 +72,10 @@ class RunReader:
 
     def margins(self) -> Iterator[Margin]:
         return self._stream("margins.jsonl", Margin)
+
+    def unanswered(self) -> Iterator[Answer]:
+        """What servers had left unanswered when the run was gone on with; asked for again since."""
+        return self._stream("unanswered.jsonl", Answer)
 
     @cached_property
     def sandbox(self) -> SandboxReport | None:

@@ -26,7 +26,7 @@ def caveats(run: RunEvidence, policy: Policy, findings: Sequence[Finding]) -> tu
             "give the gate your own with --tasks."
         )
     drafts = "head" if any(item.spec.arm.method == "mtp" for item in items) else "way of drafting"
-    out += _served(items) or [
+    out += _served(items, run.asked_again) or [
         f"The verdict holds for this target and {drafts}, these K, this device and these precisions and runtime "
         "versions, for greedy decoding."
     ]
@@ -76,7 +76,7 @@ def caveats(run: RunEvidence, policy: Policy, findings: Sequence[Finding]) -> tu
     return tuple(out)
 
 
-def _served(items: Sequence[Evidence]) -> list[str]:
+def _served(items: Sequence[Evidence], again: int) -> list[str]:
     """What an endpoint can't tell."""
     arms = {a.arm.name: a for item in items for a in (item.plain, item.spec) if a.arm.endpoint is not None}
     if not arms:
@@ -86,6 +86,11 @@ def _served(items: Sequence[Evidence]) -> list[str]:
         "can't be seen, so the verdict holds for what answered there during this run and for nothing that is put in "
         "its place; no attestation is written of it."
     ]
+    if again:
+        out.append(
+            f"Servers left {again} questions unanswered (no connection, 429 or 5xx) before the run was gone on with; "
+            "they were asked again later, so speeds there were not measured side by side."
+        )
     answers = [
         a for item in items for arm in (item.plain, item.spec) if arm.arm.name in arms for a in arm.first()
     ]

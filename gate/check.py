@@ -83,10 +83,10 @@ def run_check(
         require_room(settings, model, tasks, prepared, tokens)
         digests = digests_.result()
         sandbox, sandbox_report = sandbox_.result()
-        seats = look_at_served(settings)
+        seats = look_at_served(settings, _served_tokens(settings, tokens))
         manifest = make_manifest(settings, tasks, policy, digests, prepared, controls, heads, engine, drafter)
         with open_run(settings, manifest, tasks, policy_text, model.path) as writer:
-            for sentence in writer.torn:
+            for sentence in writer.notes:
                 progress.say(f"{settings.out}: {sentence}")
             writer.sandbox(sandbox_report)
             if not sandbox_report.trusted:
@@ -119,6 +119,12 @@ def run_check(
                 writer.end(run_end(started, engine_s, after, reason))
             except WriteError as e:
                 progress.say(f"gate: {reason or e}")
+
+
+def _served_tokens(settings: Settings, own: TokenTable) -> TokenTable:
+    """The tokenizer of the served head: the directory's own, unless another is named. Raises TokenError."""
+    named = settings.serving.tokenizer if settings.serving is not None else None
+    return own if named is None else TokenTable.load(named)
 
 
 def _controls(settings: Settings) -> int:

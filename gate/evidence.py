@@ -175,6 +175,8 @@ class RunEvidence(msgspec.Struct, frozen=True):
     sandbox: SandboxReport | None
     end: RunEnd | None
     evidence: tuple[Evidence, ...]
+    asked_again: int = 0
+    """Answers that servers had left unanswered before the run was gone on with."""
 
     def comparisons(self) -> Iterator[Comparison]:
         """Each comparison once: arms against plain, then every arm against itself."""

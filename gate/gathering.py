@@ -57,6 +57,7 @@ class Records(Protocol):
     def answers(self) -> Iterable[Answer]: ...
     def grades(self) -> Iterable[Grade]: ...
     def margins(self) -> Iterable[Margin]: ...
+    def unanswered(self) -> Iterable[Answer]: ...
 
 
 def collect(records: Records, tasks: Mapping[str, Task], compare: Compare) -> RunEvidence:
@@ -119,7 +120,13 @@ def collect(records: Records, tasks: Mapping[str, Task], compare: Compare) -> Ru
                     twin=_twin(gathered, manifest, arm, name),
                 )
             )
-    return RunEvidence(manifest=manifest, sandbox=records.sandbox, end=records.end, evidence=tuple(evidence))
+    return RunEvidence(
+        manifest=manifest,
+        sandbox=records.sandbox,
+        end=records.end,
+        evidence=tuple(evidence),
+        asked_again=sum(1 for _ in records.unanswered()),
+    )
 
 
 def _cases_by_turn(task: Task) -> dict[int, tuple[str, ...]]:

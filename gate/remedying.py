@@ -73,6 +73,9 @@ class _Records(msgspec.Struct, frozen=True):
     def margins(self) -> Iterable[Margin]:
         return ()
 
+    def unanswered(self) -> Iterable[Answer]:
+        return ()
+
 
 def find_remedies(
     settings: Settings, concluded: Concluded, policy: Policy, say: Callable[[str], None]

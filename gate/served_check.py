@@ -44,9 +44,9 @@ def run_served_check(
     tasks = planned_tasks(tasks, settings)
     if settings.depths and serving.tokenizer is None:
         raise EndpointError("--depths needs --tokenizer: a depth is counted in the served model's tokens.")
-    count = len if serving.tokenizer is None else TokenTable.load(serving.tokenizer).count
-    asking = chats(tasks, settings.seed, count)
-    seats = look_at_served(settings)
+    tokens = None if serving.tokenizer is None else TokenTable.load(serving.tokenizer)
+    asking = chats(tasks, settings.seed, len if tokens is None else tokens.count)
+    seats = look_at_served(settings, tokens)
     arms = under_load(serving.arms(), settings.concurrency, settings.seed)
     names = dict.fromkeys(seat.model for seat in seats.values() if seat.model)
     if names:
@@ -55,7 +55,7 @@ def run_served_check(
     manifest = manifest_of(settings, tasks, policy, arms, UNKNOWN, environment)
     sandbox, report = trusted_sandbox(settings.sandbox_name, tasks)
     with open_run(settings, manifest, tasks, policy_text, serving.tokenizer) as writer:
-        for sentence in writer.torn:
+        for sentence in writer.notes:
             progress.say(f"{settings.out}: {sentence}")
         writer.sandbox(report)
         if not report.trusted:
@@ -86,13 +86,14 @@ def run_served_check(
             progress.say(f"gate: {reason or e}")
 
 
-def look_at_served(settings: Settings) -> dict[str, EndpointSeat]:
-    """The seats of the arms that are served, each looked at once. Raises EndpointError, TokenError."""
+def look_at_served(settings: Settings, tokens: TokenTable | None) -> dict[str, EndpointSeat]:
+    """The seats of the arms that are served, each looked at once. tokens: the servers' own tokenizer, if it is known.
+
+    Raises EndpointError.
+    """
     serving = settings.serving
     if serving is None:
         return {}
-    tokenizer = serving.tokenizer or (settings.model if serving.plain is None else None)
-    encode = None if tokenizer is None else TokenTable.load(tokenizer).encode
     seats = {}
     for arm in under_load(serving.arms(), settings.concurrency, settings.seed):
         assert arm.endpoint is not None
@@ -109,7 +110,7 @@ def look_at_served(settings: Settings) -> dict[str, EndpointSeat]:
             patience=patience_of(settings),
             source=source,
             switch_command=serving.switch_command,
-            encode=encode,
+            encode=None if tokens is None else tokens.encode,
             metrics_url=serving.metrics_url if arm.method != "plain" or serving.switch_command else None,
         )
     look_at(seats)

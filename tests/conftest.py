@@ -44,6 +44,7 @@ SLOW = {
     "test_remedies.py",
     "test_serve_config_real.py",
     "test_served_check.py",
+    "test_served_margins.py",
     "test_served_twin.py",
     "test_split_acceptance.py",
     "test_split_engine.py",

@@ -8,7 +8,8 @@ then no near-tie can be called.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Self
 
 import msgspec
@@ -18,7 +19,7 @@ from evals.endpoint.reply import Reply
 from evals.endpoint.seat import EndpointSeat
 from evals.endpoint.wire import TokenLogprob
 from evals.margins import first_difference
-from evals.plan import Plan
+from evals.plan import Asked, Plan
 from evals.types import Answer, Failure, Margin
 
 TOPS = (20, 5)
@@ -26,6 +27,12 @@ TOPS = (20, 5)
 
 MIN_PLACES = 30
 """Places below which their movement is not taken for a noise."""
+
+LEAST_QUESTIONS = 8
+"""Questions asked again: where fewer answers differ, others go with them, for the noise's sake."""
+
+MOST_MASS = 1.01
+"""What the probabilities of a place may sum to, as they are rounded by servers that compute in 16 bits."""
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
 
@@ -57,9 +64,8 @@ class ServedMargins:
     def __iter__(self) -> Iterator[Margin]:
         if not self._pairs:
             return
-        replies = {
-            name: self._replies(name) for name in (self._base, *{other.arm for _, other in self._pairs})
-        }
+        names = dict.fromkeys((self._base, *(other.arm for _, other in self._pairs)))
+        replies = {name: self._replies(name) for name in names}
         moved: dict[str, list[float]] = {}
         for name, places in replies.items():
             if name != self._base:
@@ -78,14 +84,14 @@ class ServedMargins:
                     yield found
 
     def _replies(self, name: str) -> dict[tuple[str, str], list[Place]]:
-        """Every diverged prompt asked of one arm again; those without an answer, or without numbers, are left out."""
+        """Every diverged prompt asked of one arm again, and a few others; those without an answer, or without numbers,
+        are left out."""
         seat = self._seats[name]
         seat.start()
         failure = seat.ready()
         found: dict[tuple[str, str], list[Place]] = {}
         tops = list(TOPS)
-        for _, other in self._pairs if failure is None else ():
-            asked = self._asked[other.task, other.prompt]
+        for asked in self._questions() if failure is None else ():
             while True:
                 reply = seat.ask(asked, whole=True, top_logprobs=tops[0])
                 if isinstance(reply, Failure) and reply.kind == "refused" and len(tops) > 1:
@@ -93,14 +99,20 @@ class ServedMargins:
                     continue
                 break
             if isinstance(reply, Reply) and reply.logprobs:
-                found[other.task, other.prompt] = [place(entry) for entry in reply.logprobs]
+                found[asked.task, asked.prompt] = [place(entry) for entry in reply.logprobs]
             else:
                 why = reply.message if isinstance(reply, Failure) else "the server offers no logprobs"
-                self.problem = f"{name}, {other.task}/{other.prompt}: {why}"
+                self.problem = f"{name}, {asked.task}/{asked.prompt}: {why}"
         seat.kill()
         if failure is not None:
             self.problem = f"{name}: {failure.message}"
         return found
+
+    def _questions(self) -> list[Asked]:
+        """The diverged ones first."""
+        diverged = dict.fromkeys((other.task, other.prompt) for _, other in self._pairs)
+        others = [at for at, asked in self._asked.items() if at not in diverged and asked.after is None]
+        return [self._asked[at] for at in (*diverged, *others[: max(0, LEAST_QUESTIONS - len(diverged))])]
 
 
 def parts_there(base: Answer, served: Answer, token_bytes: Callable[[int], bytes]) -> bool:
@@ -119,11 +131,18 @@ def parts_there(base: Answer, served: Answer, token_bytes: Callable[[int], bytes
 
 
 def place(entry: TokenLogprob) -> Place:
-    """A token's place. A logprob of exactly 0 without alternatives is none: a draft that was taken over unseen."""
+    """A token's place. A logprob of exactly 0 without alternatives is none: a draft that was taken over unseen; and
+    numbers whose probabilities sum to more than 1 are no logprobs (a 0 beside others, a score that isn't normalised).
+    """
     token = bytes_of(entry.token, entry.bytes)
     top = {bytes_of(t.token, t.bytes): t.logprob for t in entry.top_logprobs or () if t.logprob is not None}
     real = len(top) >= 2 and not (entry.logprob == 0.0 and token not in top)
-    return Place(token, top if real else {})
+    return Place(token, top if real and _mass(top.values()) <= MOST_MASS else {})
+
+
+def _mass(logprobs: Iterable[float]) -> float:
+    """The sum of probabilities; inf where one alone is above 1 by far."""
+    return sum(math.exp(min(value, 50.0)) for value in logprobs)
 
 
 def bytes_of(token: str, data: list[int] | None) -> bytes:
@@ -133,14 +152,15 @@ def bytes_of(token: str, data: list[int] | None) -> bytes:
 
 
 def movements(base: Sequence[Place], other: Sequence[Place]) -> Iterator[float]:
-    """How far the gap between plain's two best tokens moved, in nats, at each place before the replies part."""
+    """How far the gap between plain's two best tokens moved, in nats, at each place before the replies part. What it
+    moved by where they part is what the noise has to excuse, so it is no part of it."""
     for one, two in zip(base, other, strict=False):
+        if one.token != two.token:
+            return
         if one.top and two.top:
             best, second = sorted(one.top, key=lambda t: one.top[t], reverse=True)[:2]
             if best in two.top and second in two.top:
                 yield abs((one.top[best] - one.top[second]) - (two.top[best] - two.top[second]))
-        if one.token != two.token:
-            return
 
 
 def noise_of(moved: Sequence[float]) -> dict[str, float]:

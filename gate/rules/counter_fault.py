@@ -37,8 +37,10 @@ def _wrong(answer: AnswerFacts, k: int) -> str | None:
     spare = (
         k or MAX_K
     )  # the last step may accept tokens that the budget or the stop cuts off; K may not be known
-    if answer.tokens and answer.accepted > answer.tokens + spare:
-        return f"{answer.accepted} drafts accepted, but the answer has {answer.tokens} tokens"
+    # a text that is split again may have other numbers of tokens, all the more by another model's tokenizer
+    tokens = max(answer.tokens, (answer.reported_tokens or 0) if answer.ids_from == "tokenizer" else 0)
+    if tokens and answer.accepted > tokens + spare:
+        return f"{answer.accepted} drafts accepted, but the answer has {tokens} tokens"
     return None
 
 

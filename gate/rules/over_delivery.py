@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gate.delivery import another_tokenizer, slack, unbilled
 from gate.evidence import AnswerFacts, Evidence
 from gate.policy import Policy
 from gate.rules.base import TaskRule, finding
-from gate.rules.short_delivery import RESPLIT
 from gate.types import Finding
 
 
 def check(evidence: Evidence, policy: Policy) -> Iterator[Finding]:
     plain = evidence.plain.by_prompt()
+    counts = another_tokenizer(evidence.plain) is None
+    usual = max((-(unbilled(a) or 0) for a in plain.values()), default=0)
     for answer in evidence.spec.first():
         base, comparison = plain.get(answer.prompt), evidence.spec.comparisons.get(answer.prompt)
-        over = _over(answer)
+        over = _pieces_over(answer)
+        split = -(unbilled(answer) or 0)
+        if counts and answer.ids_from == "tokenizer" and split > max(usual, 0) + slack(answer):
+            over = max(over, split)
         if (
             not over
-            or (base is not None and _over(base))
+            or (base is not None and _pieces_over(base))
             or (comparison is not None and comparison.identical)
         ):
             continue
@@ -34,14 +39,11 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Finding]:
         )
 
 
-def _over(answer: AnswerFacts) -> int:
-    """Tokens delivered beyond those billed; a piece of a stream is a token or more."""
+def _pieces_over(answer: AnswerFacts) -> int:
+    """Pieces of the stream beyond the tokens billed; a piece is a token or more."""
     if answer.failure is not None or answer.reported_tokens is None:
         return 0
-    over = max(0, (answer.pieces or 0) - answer.reported_tokens)
-    if answer.ids_from == "tokenizer" and answer.tokens > answer.reported_tokens * (1 + RESPLIT) + 2:
-        over = max(over, answer.tokens - answer.reported_tokens)
-    return over
+    return max(0, (answer.pieces or 0) - answer.reported_tokens)
 
 
 RULE = TaskRule(

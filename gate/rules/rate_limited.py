@@ -22,6 +22,7 @@ RULE = TaskRule(
     severity="unreadable",
     basis="arm",
     summary="The server answered 429 after retries.",
-    advice="Ask when the server is free, or raise its limit, and run the gate again with a new --out.",
+    advice="Ask when the server is free, or raise its limit: the same command with the same --out asks again "
+    "for what is owed.",
     check=check,
 )

@@ -20,6 +20,7 @@ RULE = TaskRule(
     severity="unreadable",
     basis="arm",
     summary="The server answered HTTP 5xx after retries.",
-    advice="Look into the server's log; when it is well again, run the gate again with a new --out.",
+    advice="Look into the server's log; when it is well again, the same command with the same --out asks again for "
+    "what is owed.",
     check=check,
 )

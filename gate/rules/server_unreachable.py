@@ -20,6 +20,7 @@ RULE = TaskRule(
     severity="unreadable",
     basis="arm",
     summary="The server could not be reached or did not begin to answer.",
-    advice="Check that the server is up and that nothing in between drops connections; run again with a new --out.",
+    advice="Check that the server is up and that nothing in between drops connections; the same command with the "
+    "same --out then asks again for what is owed.",
     check=check,
 )

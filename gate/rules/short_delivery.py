@@ -6,32 +6,28 @@ from __future__ import annotations
 from collections.abc import Iterator
 from statistics import median_high
 
+from gate.delivery import STOP_TOKENS, another_tokenizer, slack, unbilled
 from gate.evidence import AnswerFacts, Evidence
 from gate.policy import Policy
 from gate.rules.base import TaskRule, finding
 from gate.types import Finding
 
-STOP_TOKENS = 1
-"""Tokens that a sound runtime may bill and not deliver: the end-of-sequence token."""
-
-RESPLIT = 0.05
-"""Share of tokens by which a text that is split again may be counted differently."""
-
 
 def check(evidence: Evidence, policy: Policy) -> Iterator[Finding]:
+    counts = another_tokenizer(evidence.plain) is None
     plain = evidence.plain.by_prompt()
-    unbilled = [_unbilled(a) or 0 for a in plain.values()]
-    usual = median_high(unbilled) if unbilled else 0
+    unbilled_by = [unbilled(a) or 0 for a in plain.values()]
+    usual = median_high(unbilled_by) if unbilled_by else 0
     for answer in evidence.spec.first():
         if answer.failure is not None:
             continue
-        short = _unbilled(answer)
+        short = unbilled(answer) if counts else None
         base, comparison = plain.get(answer.prompt), evidence.spec.comparisons.get(answer.prompt)
-        here = (_unbilled(base) or 0) if base else 0
+        here = (unbilled(base) or 0) if base else 0
         cut = comparison.cut_tokens if comparison is not None else 0
-        if short is not None and short > max(usual, here, STOP_TOKENS, _resplit(answer)):
+        if short is not None and short > max(usual, here, STOP_TOKENS) + slack(answer):
             message = f"delivers {answer.tokens} tokens and bills {answer.reported_tokens}"
-        elif _cut(answer) and not (base and _cut(base)):
+        elif counts and _cut(answer) and not (base and _cut(base)):
             message = (
                 f"says that its budget of {answer.max_new_tokens} tokens ended it, "
                 f"but {answer.tokens} were delivered"
@@ -56,22 +52,10 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Finding]:
         )
 
 
-def _unbilled(answer: AnswerFacts) -> int | None:
-    """Tokens billed beyond those delivered."""
-    return (
-        None
-        if answer.reported_tokens is None or answer.ids_from is None
-        else answer.reported_tokens - answer.tokens
-    )
-
-
-def _resplit(answer: AnswerFacts) -> float:
-    """Tokens that a text may have lost by being split again, where only that tells how many were delivered."""
-    return RESPLIT * answer.tokens + 2 if answer.ids_from == "tokenizer" else 0
-
-
 def _cut(answer: AnswerFacts) -> bool:
-    return answer.finish == "length" and answer.tokens < answer.max_new_tokens
+    """Whether it ended at its budget with less than that; not told where neither ids nor a bill is known."""
+    known = answer.ids_from is not None or answer.reported_tokens is not None
+    return known and answer.finish == "length" and answer.tokens + slack(answer) < answer.max_new_tokens
 
 
 RULE = TaskRule(

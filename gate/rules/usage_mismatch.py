@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gate.delivery import STOP_TOKENS
 from gate.evidence import AnswerFacts, Evidence
 from gate.policy import Policy
 from gate.rules.base import TaskRule, finding
-from gate.rules.short_delivery import STOP_TOKENS
 from gate.types import Finding, Severity
 
 

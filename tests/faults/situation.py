@@ -59,6 +59,9 @@ class Run(msgspec.Struct, frozen=True):
     def margins(self) -> Iterable[Margin]:
         return self.recorded_margins
 
+    def unanswered(self) -> Iterable[Answer]:
+        return ()
+
     @property
     def arm(self) -> str:
         """Name of the speculative arm."""

@@ -13,8 +13,11 @@ from typing import Any
 
 import pytest
 
+from evals.sample import sample_dir
 from gate.cli import gate
 from tests.fixtures.fault_proxy import FaultProxy, proxied
+from tests.fixtures.gguf_tokenizer import lay_tokenizer
+from tests.fixtures.llama_server import gguf
 from tests.fixtures.served import POLICY, lay_task, llama_servers
 
 pytestmark = [pytest.mark.timeout(600)]
@@ -60,9 +63,11 @@ class Served:
         self.policy.write_text(POLICY)
         self.runs = 0
 
-    def check(self, *args: str, fault: str | None = None, only: str = "") -> tuple[int, dict[str, Any], Path]:
+    def check(
+        self, *args: str, fault: str | None = None, only: str = "", out: Path | None = None
+    ) -> tuple[int, dict[str, Any], Path]:
         self.runs += 1
-        out = self.folder / f"run{self.runs}"
+        out = out or self.folder / f"run{self.runs}"
         self.spec.fault, self.spec.only = fault, only
         args = ("--tasks", str(self.task), "--task", "short", "--policy", str(self.policy), "--quiet", *args)
         urls = ("--plain-url", self.plain.url, "--spec-url", self.spec.url)
@@ -136,6 +141,53 @@ def test_without_a_word_on_drafts_nothing_is_passed(served: Served, tmp_path: Pa
     log.write_text("draft accept 96.3% (157/163)\n")
     _, verdict, _ = served.check("--no-state-probe", "--spec-log", str(log), fault="no timings")
     assert verdict["decision"] == "inconclusive" and "speculation-unseen" in codes(verdict)
+
+
+@pytest.mark.parametrize("fault", ["503", "429", "reset"])
+def test_what_the_server_left_unanswered_is_asked_again_and_nothing_else(served: Served, fault: str) -> None:
+    code, verdict, out = served.check("--no-state-probe", fault=fault, only="poem")
+    assert (code, verdict["decision"]) == (3, "inconclusive")
+    before = served.spec.asked, served.plain.asked
+    code, verdict, _ = served.check("--no-state-probe", out=out)
+    assert (code, verdict["decision"]) == (0, "serve"), verdict["findings"]
+    assert served.spec.asked - before[0] == 2, "the poem, twice"
+    assert served.plain.asked == before[1]
+    assert any("left 2 questions unanswered" in caveat for caveat in verdict["caveats"])
+    texts = {json.loads(line)["text"] for line in (out / "answers.jsonl").read_text().splitlines()}
+    assert "" not in texts
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(lay_tokenizer(gguf(), tmp_path_factory.mktemp("tokenizer") / "smollm2"))
+
+
+def test_delivered_tokens_are_counted_by_the_models_tokenizer(served: Served, tokenizer: str) -> None:
+    code, verdict, run = served.check("--no-state-probe", "--tokenizer", tokenizer)
+    assert (code, verdict["decision"]) == (0, "serve"), verdict["findings"]
+    assert any("by which" in c or "--tokenizer splits" in c for c in verdict["caveats"])
+    answers = [json.loads(line) for line in (run / "answers.jsonl").read_text().splitlines()]
+    assert {a["ids_from"] for a in answers} == {"tokenizer"}
+    assert all(0 <= a["reported_tokens"] - len(a["ids"]) <= 1 for a in answers), "the end of text is billed"
+
+
+@pytest.mark.parametrize(("fault", "code"), [("drop", "short-delivery"), ("repeat", "over-delivery")])
+def test_tokens_lost_or_doubled_are_counted_and_placed(
+    served: Served, tokenizer: str, fault: str, code: str
+) -> None:
+    _, verdict, _ = served.check("--no-state-probe", "--tokenizer", tokenizer, fault=fault, only="poem")
+    assert verdict["decision"] == "do_not_serve"
+    assert {code, "skipped-or-repeated-tokens"} <= codes(verdict), verdict["findings"]
+
+
+@pytest.mark.parametrize("fault", [None, "no timings", "crooked sum"])
+def test_another_models_tokenizer_is_told_and_judges_nothing(served: Served, fault: str | None) -> None:
+    """The sample's tokenizer for SmolLM2: no clean verdict, and no fault but the one that is there."""
+    _, verdict, _ = served.check("--no-state-probe", "--tokenizer", str(sample_dir()), fault=fault)
+    found = {f["code"] for f in verdict["findings"] if f["severity"] in ("block", "unreadable")}
+    there = {None: set(), "no timings": {"speculation-unseen"}, "crooked sum": {"usage-mismatch"}}[fault]
+    assert found == {"another-tokenizer"} | there, verdict["findings"]
+    assert verdict["decision"] == ("do_not_serve" if fault == "crooked sum" else "inconclusive")
 
 
 def test_the_run_can_be_read_again(served: Served) -> None:

@@ -174,6 +174,13 @@ def test_a_run_with_parts_missing_has_a_page(run: Any, missing: str) -> None:
     assert "Do not serve" in render(run.view())
 
 
+def test_a_margin_without_noise_has_its_gap(run: Any) -> None:
+    """As servers tell it, where too few places could be compared."""
+    run.margins = [msgspec.structs.replace(m, noise={}, source="server") for m in run.margins]
+    text = Page(render(run.view())).text
+    assert "nats below the best" in text and "times the noise" not in text
+
+
 def test_prompts_without_any_answer_are_named_once_and_not_called_different(run: Any) -> None:
     run.answers = [a for a in run.answers if a.task == "csv"]
     missing = Finding("answers-missing", "unreadable", "w3 is missing", "prose", "mtp@1", "w3")

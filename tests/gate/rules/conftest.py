@@ -74,6 +74,7 @@ class Scene:
         self.probes: list[Answer] = []
         self.grades_by: dict[tuple[str, str, str], Grade] = {}
         self.margin_list: list[Margin] = []
+        self.unanswered_list: list[Answer] = []
         self.environment: dict[str, Any] = {}
         self.sandbox: SandboxReport | None = SandboxReport(name="bubblewrap", trusted=True)
         self.end: RunEnd | None = RunEnd(
@@ -218,6 +219,9 @@ class Scene:
 
     def margins(self) -> Iterable[Margin]:
         return iter(self.margin_list)
+
+    def unanswered(self) -> Iterable[Answer]:
+        return iter(self.unanswered_list)
 
     def run(self) -> RunEvidence:
         return collect(self, self.tasks, lambda base, other: compare(base, other, Characters()))

@@ -146,3 +146,62 @@ def test_what_differs_in_decoding_is_named(scene, gap, acceptance, differs, foun
     margins = {p: msgspec.structs.replace(m, token_index=at) for p, m in margins.items()}
     told = list(RULE.check(msgspec.structs.replace(evidence, twin=twin, margins=margins), load_policy(None)))
     assert [(f.severity, f.evidence["layer"]) for f in told] == found
+
+
+def by_tokenizer(served, plain: int, spec: int | None = None, billed: int = 250):  # type: ignore[no-untyped-def]
+    """Every text split into so many tokens by --tokenizer, all billed alike."""
+    for key, answer in served.answers_by.items():
+        count = plain if key[0] == "plain" or spec is None else spec
+        served.answers_by[key] = msgspec.structs.replace(
+            answer, ids=tuple(range(100, 100 + count)), ids_from="tokenizer", reported_tokens=billed, cuts=()
+        )
+    return served
+
+
+@pytest.mark.parametrize("split", [242, 244, 249, 250, 253])
+def test_the_servers_own_tokenizer_may_split_a_little_otherwise(served, split) -> None:  # type: ignore[no-untyped-def]
+    verdict = by_tokenizer(served, split).verdict()
+    assert verdict.decision == "serve", verdict.findings
+
+
+@pytest.mark.parametrize("split", [80, 200, 233, 262, 300, 900])
+def test_another_models_tokenizer_is_told_and_decides_nothing(served, split) -> None:  # type: ignore[no-untyped-def]
+    """Neither clean nor at fault, though the arm's own answer is off by more than plain's."""
+    by_tokenizer(served, split).change("w2", ids=tuple(range(100, 100 + split * 2)))
+    by = {f.code: f for f in served.verdict().findings if f.severity in ("block", "unreadable")}
+    assert set(by) == {"another-tokenizer"}, by
+    assert f"{4 * split} tokens by --tokenizer and are billed as 1000" in by["another-tokenizer"].message
+    assert served.verdict().decision == "inconclusive"
+    by_tokenizer(served, split).change("w2", ids=(100,))
+    assert not codes(served, "block")
+
+
+def test_plains_own_count_is_allowed_for(served) -> None:  # type: ignore[no-untyped-def]
+    """Off by 3 % in plain already (no ground to refuse), and by 3 % more where the arm says another text."""
+    by_tokenizer(served, 244).change("w2", ids=tuple(range(100, 335)), text="another text")
+    assert "short-delivery" not in codes(served, "block")
+    by_tokenizer(served, 256).change("w2", ids=tuple(range(100, 368)), text="another text")
+    assert "over-delivery" not in codes(served, "block")
+    by_tokenizer(served, 250).change("w2", ids=tuple(range(100, 320)), text="another text")
+    assert "short-delivery" in codes(served, "block")
+    by_tokenizer(served, 250).change("w2", ids=tuple(range(100, 390)), text="another text")
+    assert "over-delivery" in codes(served, "block")
+
+
+@pytest.mark.parametrize(("ids_from", "count", "billed"), [("tokenizer", 290, 300), (None, 0, None)])
+def test_an_end_at_the_budget_that_cannot_be_counted_is_no_short_delivery(
+    served, ids_from, count, billed
+) -> None:  # type: ignore[no-untyped-def]
+    """A text that splits into fewer tokens than said it, and a server that tells neither ids nor a bill."""
+    for arm in ("plain", "mtp@1"):
+        served.change(
+            "w1", arm=arm, ids=tuple(range(100, 100 + count)), ids_from=ids_from, reported_tokens=billed,
+            finish="length" if arm != "plain" else "stop", text=arm, max_new_tokens=300, cuts=(),
+        )  # fmt: skip
+    assert "short-delivery" not in codes(served, "block")
+
+
+def test_a_verdict_says_that_answers_were_asked_for_again(served) -> None:  # type: ignore[no-untyped-def]
+    assert not any("asked again" in caveat for caveat in served.verdict().caveats)
+    served.unanswered_list = list(served.answers_by.values())[:2]
+    assert any("Servers left 2 questions unanswered" in caveat for caveat in served.verdict().caveats)
