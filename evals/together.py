@@ -27,12 +27,13 @@ class BatchRates:
         if answer.batch is None or answer.probe in ("state", "start"):
             return
         place = place_of(answer)
-        if answer.failure or answer.ttft_s is None or answer.decode_s is None:
+        if answer.failure or answer.ttft_s is None or answer.generated is None:
             self._void.add(place)
             return
         first, last = self._span.get(place, (answer.ttft_s, 0.0))
-        self._span[place] = (min(first, answer.ttft_s), max(last, answer.ttft_s + answer.decode_s))
-        self._tokens[place] += len(answer.ids) - (answer.steps[0] if answer.steps else 1)
+        # an answer that came in one piece has no time after it
+        self._span[place] = (min(first, answer.ttft_s), max(last, answer.ttft_s + (answer.decode_s or 0.0)))
+        self._tokens[place] += answer.generated - (answer.steps[0] if answer.steps else 1)
 
     def rate(self, place: Place) -> float | None:
         """Tokens per second of a batch, first steps left out; None where a member failed or has no times."""

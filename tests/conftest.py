@@ -45,6 +45,7 @@ SLOW = {
     "test_serve_config_real.py",
     "test_served_check.py",
     "test_served_margins.py",
+    "test_served_slots.py",
     "test_served_twin.py",
     "test_split_acceptance.py",
     "test_split_engine.py",

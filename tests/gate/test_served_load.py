@@ -146,6 +146,9 @@ def test_streams_that_are_mixed_up_under_load_are_named(
         assert (plain.most, spec.most) == (3, 3)
     verdict = json.loads((tmp_path / "run" / "verdict.json").read_text())
     assert verdict["decision"] == decision, verdict["findings"]
+    assert all(t["speed_ratio"] for t in verdict["tasks"]), (
+        "the speed of a batch is known without ids, by its bill"
+    )
     crossed = [f for f in verdict["findings"] if f["code"] == "crossed-answers"]
     assert {(f["task"], f["evidence"]["how"], f["evidence"]["other_task"]) for f in crossed} == where
     assert {t["arm"] for t in verdict["tasks"]} == {"served/n3"}
