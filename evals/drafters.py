@@ -14,7 +14,15 @@ import msgspec
 
 from evals.digest import digest_dir
 from evals.inspection.graph import Graph, read_graph
-from evals.model_dir import GENAI_HEAD, SPLIT_HEAD, ModelDir, ModelDirError, check_graph, list_files
+from evals.model_dir import (
+    GENAI_HEAD,
+    SPLIT_HEAD,
+    TOKENIZER,
+    ModelDir,
+    ModelDirError,
+    check_graph,
+    list_files,
+)
 
 GRAPH = "openvino_model"
 """The only graph that openvino-genai looks for in a draft's directory."""
@@ -76,14 +84,14 @@ def inspect_drafter(target: ModelDir, path: Path) -> Drafter:
 
 
 def _check_model(path: Path, graph: Graph, sizes: dict[str, int], target: ModelDir) -> None:
-    lacking = [
-        f"openvino_{part}.xml" for part in ("tokenizer", "detokenizer") if f"openvino_{part}.xml" not in sizes
-    ]
+    lacking = [f"{part}.xml" for part in TOKENIZER if f"{part}.xml" not in sizes]
     if lacking:
         raise ModelDirError(
             f"--draft {path}: expected a whole model with its tokenizer, found no {', no '.join(lacking)}. Export "
             "it again."
         )
+    for part in TOKENIZER:
+        check_graph(path, part, sizes)
     ours, theirs = (_vocabulary(g) for g in (read_graph(target.path / f"{target.target}.xml"), graph))
     if ours is not None and theirs is not None and ours != theirs:
         raise ModelDirError(

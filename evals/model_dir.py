@@ -13,6 +13,8 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from evals.model_hints import instead_of_a_model, unfinished_copy
+
 TARGETS = ("openvino_language_model", "openvino_model")
 GENAI_HEAD = ("openvino_mtp_model",)
 SPLIT_HEAD = ("openvino_mtp_layer", "openvino_mtp_lm_head")
@@ -22,9 +24,13 @@ VISION = "openvino_vision_embeddings_model"
 
 MAX_CONFIG = 4 << 20
 MAX_FILES = 10_000
+MAX_XML = 64 << 20
+"""Bytes of a graph. One of 8 layers has 1.2 MB, so one of a hundred has 15 MB."""
+
 _CHUNK = 1 << 20
-_SPAN = re.compile(rb'offset="(\d{1,19})" size="(\d{1,19})"')
-_OVERLAP = 64
+_SPAN = re.compile(rb'offset="(\d{1,19})" (?:shape="[^"]{0,128}" )?size="(\d{1,19})"')
+_OVERLAP = 256
+POINTER = b"version https://git-lfs"
 
 _HINTS = {
     ".xml": "It looks like one file of a model: give its directory.",
@@ -87,13 +93,17 @@ def inspect_model(path: str | Path, *, need_head: bool = True, layout: HeadLayou
     sizes = list_files(root)
     config = _config(root, sizes)
     target = _target(root, sizes)
-    declared = config.mtp_num_hidden_layers
-    if declared is None and config.text_config is not None:
-        declared = config.text_config.mtp_num_hidden_layers
+    top, nested = config.mtp_num_hidden_layers, (config.text_config or _TextConfig()).mtp_num_hidden_layers
+    declared = top if nested is None else nested
     stems = head_stems(root, sizes, layout)
     if not stems and need_head:
         raise ModelDirError(_no_head(root, sizes, declared))
     if stems:
+        if None not in (top, nested) and top != nested:
+            raise ModelDirError(
+                f"{root}/config.json: mismatch: mtp_num_hidden_layers is {top} at its top and {nested} in text_config. "
+                "Copy the file from the export."
+            )
         _check_declared(root, stems[0], declared)
     head_files = tuple(f"{stem}.{end}" for stem in stems for end in ("bin", "xml"))
     helpers = (stem for stem in (*TOKENIZER, EMBEDDINGS) if f"{stem}.xml" in sizes)
@@ -136,8 +146,10 @@ def list_files(root: Path) -> dict[str, int]:
     """Relative name → size in bytes of every regular file under root, links to files followed, hidden names left out.
 
     Raises ModelDirError for a path that isn't a readable directory, a dangling link, something that is no regular
-    file (reading a pipe would hang), and more than 10,000 files.
+    file (reading a pipe would hang), a name that isn't UTF-8 (records and engines can't say it), and more than 10,000
+    files.
     """
+    _require_utf8(root)
     if not root.exists():
         raise ModelDirError(
             f"{root}: expected a model directory, found nothing there. Check the path's spelling."
@@ -154,6 +166,7 @@ def list_files(root: Path) -> dict[str, int]:
             for entry in sorted(pending.pop().iterdir()):
                 if entry.name.startswith("."):
                     continue
+                _require_utf8(entry)
                 if entry.is_dir():
                     if not entry.is_symlink():
                         pending.append(entry)
@@ -166,6 +179,15 @@ def list_files(root: Path) -> dict[str, int]:
     except OSError as error:
         raise ModelDirError(f"{root}: cannot be read ({error}). Check its permissions.") from error
     return sizes
+
+
+def _require_utf8(path: Path) -> None:
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise ModelDirError(
+            f"{str(path)!a}: expected a name in UTF-8, found other bytes. Rename it."
+        ) from None
 
 
 def _file_size(entry: Path) -> int:
@@ -188,7 +210,10 @@ def _config(root: Path, sizes: dict[str, int]) -> _Config:
             f"{root}/config.json: expected at most {MAX_CONFIG} bytes, found {sizes['config.json']}."
         )
     try:
-        return msgspec.json.decode((root / "config.json").read_bytes(), type=_Config)
+        read = (root / "config.json").read_bytes()
+        if read.startswith(POINTER):
+            raise ModelDirError(f"{root}: broken: config.json is a Git LFS pointer file. Run git lfs pull.")
+        return msgspec.json.decode(read, type=_Config)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise ModelDirError(
             f"{root}/config.json: expected a model's configuration, found: {error}. Copy the file from the export."
@@ -206,13 +231,7 @@ def _target(root: Path, sizes: dict[str, int]) -> str:
     if found:
         return found[0]
     names = " or ".join(f"{stem}.xml" for stem in TARGETS)
-    if any(name.endswith((".safetensors", ".gguf", ".pt")) for name in sizes):
-        what = "a checkpoint that isn't exported yet; export it with gate export"
-    elif not sizes:
-        what = "an empty directory"
-    else:
-        what = f"{len(sizes)} other files ({', '.join(sorted(sizes)[:4])}{', …' if len(sizes) > 4 else ''})"
-    raise ModelDirError(f"{root}: not a model: expected {names}, found {what}.")
+    raise ModelDirError(f"{root}: not a model: expected {names}, found {instead_of_a_model(sizes, TARGETS)}.")
 
 
 def head_stems(root: Path, sizes: dict[str, int], layout: HeadLayout | None) -> tuple[str, ...]:
@@ -285,16 +304,23 @@ def check_graph(root: Path, stem: str, sizes: dict[str, int]) -> None:
     """Raise ModelDirError unless both of a graph's files are there and the weights are as long as the graph needs."""
     for name in (f"{stem}.xml", f"{stem}.bin"):
         if name not in sizes:
-            raise ModelDirError(f"{root}: broken: {name} missing. Fetch it again, or export again.")
+            raise ModelDirError(
+                f"{root}: broken: {name} missing.{unfinished_copy(name, sizes)} Fetch it again, or export again."
+            )
         if sizes[name] == 0:
             raise ModelDirError(
                 f"{root}: broken: {name} is empty (pointer file or cut download). Fetch it again."
             )
+    if sizes[f"{stem}.xml"] > MAX_XML:
+        raise ModelDirError(
+            f"{root}: broken: {stem}.xml has {sizes[f'{stem}.xml']} bytes, no OpenVINO graph has over {MAX_XML}. "
+            "Export again."
+        )
     try:
         for name in (f"{stem}.xml", f"{stem}.bin"):
             with (root / name).open("rb") as file:
                 start = file.read(4096)
-            if start.startswith(b"version https://git-lfs"):
+            if start.startswith(POINTER):
                 raise ModelDirError(f"{root}: broken: {name} is a Git LFS pointer file. Run git lfs pull.")
             if name.endswith(".xml") and b"<net" not in start:
                 raise ModelDirError(f"{root}: broken: {name} is no OpenVINO graph. Export again.")

@@ -41,6 +41,7 @@ SLOW = {
     "test_honest.py",
     "test_humaneval.py",
     "test_inspection_corruption.py",
+    "test_inspection_quantisation.py",
     "test_remedies.py",
     "test_serve_config_real.py",
     "test_served_check.py",

@@ -8,12 +8,16 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import resource
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from evals.messages import Chat, Message
+
+MEMORY = 8 << 30
+"""Bytes of data that a child which renders may take; its libraries need a tenth, a template can ask for any number."""
 
 STAND_IN = "An answer."
 """Stands for answers that aren't there yet, to try whether a template takes a conversation."""
@@ -27,6 +31,9 @@ class Renderer:
     """One model's template. Raises RenderError."""
 
     def __init__(self, model: str) -> None:
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        if hard == resource.RLIM_INFINITY or hard > MEMORY:
+            resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, hard))
         os.environ["TRANSFORMERS_VERBOSITY"] = "error"
         os.environ["TRANSFORMERS_NO_ADVISORY_WARNINGS"] = "1"
         with contextlib.redirect_stderr(io.StringIO()):

@@ -11,14 +11,27 @@ from evals.inspection.types import Problem
 from evals.model_dir import MAX_CONFIG
 
 GENERATION = "generation_config.json"
-NEUTRAL: dict[str, float] = {
+NEUTRAL: dict[str, float | None] = {
     "repetition_penalty": 1.0,
     "presence_penalty": 0.0,
     "frequency_penalty": 0.0,
     "no_repeat_ngram_size": 0,
     "encoder_repetition_penalty": 1.0,
+    "guidance_scale": 1.0,
+    "exponential_decay_length_penalty": None,
+    "sequence_bias": None,
+    "bad_words_ids": None,
+    "suppress_tokens": None,
+    "begin_suppress_tokens": None,
+    "forced_bos_token_id": None,
+    "forced_eos_token_id": None,
+    "min_length": 0,
+    "min_new_tokens": 0,
+    "ignore_eos": False,
+    "stop_strings": None,
+    "stop_token_ids": None,
 }
-"""Settings that change logits by what was generated before, with the value that changes nothing."""
+"""Settings that change which token is picked or where an answer ends, with the value that changes nothing."""
 
 SINGLE = ("num_beams", "num_beam_groups", "num_return_sequences")
 """Settings of which speculation takes only 1."""
@@ -27,8 +40,10 @@ SHORT = 64
 
 
 class Declared(msgspec.Struct, frozen=True):
-    """What config.json says; None where it says nothing usable."""
+    """What config.json says; None where it says nothing usable. mtp_layers: of the head."""
 
+    model_type: str | None = None
+    mtp_layers: int | None = None
     hidden_size: int | None = None
     vocabulary: int | None = None
     tied: bool | None = None
@@ -44,7 +59,10 @@ def read_declared(root: Path) -> Declared:
     nested = top.get("text_config")
     config = {**top, **nested} if isinstance(nested, dict) else top
     tied = top.get("tie_word_embeddings", config.get("tie_word_embeddings"))
+    kind = top.get("model_type")
     return Declared(
+        model_type=kind if isinstance(kind, str) else None,
+        mtp_layers=_count(config.get("mtp_num_hidden_layers")),
         hidden_size=_count(config.get("hidden_size")),
         vocabulary=_count(config.get("vocab_size")),
         tied=tied if isinstance(tied, bool) else None,
@@ -88,14 +106,15 @@ def look_at_generation(root: Path, declared: Declared, tokenizer_eos: int | None
     def say(code: str, message: str) -> None:
         problems.append(Problem(code, "warning", message, GENERATION))
 
-    if config.get("do_sample") is True:
+    if config.get("do_sample") not in (None, False):
         say(
             "generation-samples",
-            "do_sample is true: a server that honours it samples, and a verdict on greedy decoding doesn't hold.",
+            f"do_sample is {_show(config['do_sample'])}: a server that honours it samples, and a verdict on greedy "
+            "decoding doesn't hold.",
         )
     for name, neutral in NEUTRAL.items():
         value = config.get(name)
-        if value is not None and value != neutral:
+        if value not in (None, neutral, [], {}):
             say(
                 "generation-penalty",
                 f"{name} is {_show(value)}: the gate decodes without it, a server that honours it gives other texts.",
@@ -163,4 +182,6 @@ def _ids(value: object) -> frozenset[int]:
 
 
 def _show(value: object) -> str:
-    return repr(value)[:40]
+    if isinstance(value, list | dict):
+        return "a list" if isinstance(value, list) else "an object"
+    return msgspec.json.encode(value).decode()[:40]

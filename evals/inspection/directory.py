@@ -12,14 +12,14 @@ import msgspec
 from evals.digest import digest_dir, digest_model
 from evals.inspection.chat import look_at_template
 from evals.inspection.configs import Declared, declared_against_found, look_at_generation, read_declared
-from evals.inspection.facts import decoder_layers, describe, draft_cost, quantisation_problems, tied
+from evals.inspection.facts import decoder_layers, describe, draft_cost, part_problems, tied
 from evals.inspection.graph import Graph
 from evals.inspection.norms import compare_norms
 from evals.inspection.pairing import Fit, Graphs, count_tokens, fit
 from evals.inspection.runtime import experts_read
 from evals.inspection.types import DraftCost, Inspection, Layout, Norms, Part, Problem, Role
 from evals.inspection.versions import compare_versions, installed
-from evals.inspection.whole import read_parts
+from evals.inspection.whole import find_pointers, read_parts
 from evals.model_dir import (
     EMBEDDINGS,
     GENAI_HEAD,
@@ -53,15 +53,19 @@ def inspect_directory(
     if model is not None:
         _attempt(problems, "not-decodable", partial(require_decodable, model))
     said = " ".join(problem.message for problem in problems)
+    if model is not None and model.head is not None and model.declared_layers is None:
+        message = "says nothing of mtp_num_hidden_layers: the head that is there isn't declared."
+        problems.append(Problem("head-undeclared", "note", message, "config.json"))
     graphs, broken = read_parts(root, sizes)
     problems += [p for p in broken if p.code not in ("part-broken", "weights-short") or p.where not in said]
+    problems += find_pointers(root, sizes)
     declared = read_declared(root)
     pair = _pair(graphs, model, layout)
     parts = _parts(graphs, pair, problems)
     if device is not None:
         parts = _on_device(root, parts, device, problems)
     for part in parts:
-        problems += [*quantisation_problems(part), *_expert_problems(part, device)]
+        problems += [*part_problems(part), *_expert_problems(part, device)]
     here = installed()
     problems += compare_versions(parts, here)
     tokens = _attempt(problems, "damaged-file", partial(count_tokens, root))
@@ -73,13 +77,14 @@ def inspect_directory(
     problems += [*traps, *look_at_generation(root, declared, _tokenizer_stop(tokenizer))]
     hashes = _attempt(problems, "damaged-file", partial(_digests, root, model)) if digests else None
     return Inspection(
+        schema=1,
         path=str(root),
         servable=not any(problem.severity == "error" for problem in problems),
         layout=_layout(sizes),
         target=None if pair is None else pair.target.file.stem,
-        model_type=None if model is None else model.model_type,
+        model_type=declared.model_type,
         size=sum(sizes.values()),
-        layers_declared=None if model is None else model.declared_layers,
+        layers_declared=declared.mtp_layers,
         hidden_size=None if found is None else found.fit.hidden_size,
         vocabulary=None if found is None else found.fit.vocabulary,
         tokens=tokens,

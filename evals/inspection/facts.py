@@ -41,8 +41,13 @@ def describe(stem: str, graph: Graph, role: Role) -> Part:
     )
 
 
-def quantisation_problems(part: Part) -> list[Problem]:
-    """Notes where runtime information declares a quantisation that no weight has."""
+def part_problems(part: Part) -> list[Problem]:
+    """An error for a target or head without a weight; a note where a quantisation is declared that no weight has."""
+    if part.role in ("target", "head") and not part.schemes:
+        message = (
+            "none of its constants is a weight of an operation: a graph cut apart, or none. Export it again."
+        )
+        return [Problem("no-weights", "error", message, f"{part.name}.xml")]
     mode = part.declared.get("mode")
     found = {scheme.mode: scheme for scheme in part.schemes}
     if mode is None or not found:

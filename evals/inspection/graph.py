@@ -14,10 +14,7 @@ from xml.parsers import expat
 
 import msgspec
 
-from evals.model_dir import ModelDirError
-
-MAX_XML = 64 << 20
-"""Bytes. A graph of 8 layers has 1.2 MB, so one of a hundred has 15 MB."""
+from evals.model_dir import MAX_XML, ModelDirError
 
 MAX_LAYERS = 500_000
 MAX_DEPTH = 64
@@ -32,7 +29,9 @@ BITS = {
     "i8": 8, "u8": 8, "boolean": 8, "f8e4m3": 8, "f8e5m2": 8, "f8e8m0": 8, "i4": 4, "u4": 4, "nf4": 4, "f4e2m1": 4,
     "u3": 3, "u6": 6, "u2": 2, "u1": 1,
 }  # fmt: skip
-"""Bits of an element; types that are absent here (string) have no fixed size."""
+"""Bits of an element, of the types that have a fixed size."""
+
+_SIZELESS = frozenset({"string", "dynamic", "undefined"})
 
 
 class Const(msgspec.Struct, frozen=True):
@@ -265,6 +264,8 @@ class _Reader:
         if any(not 0 <= side < MAX_SIDE for side in const.shape):
             _refuse(self._file, f"constant {name} of shape {list(const.shape)[:8]}")
         bits = BITS.get(const.type)
+        if bits is None and const.type not in _SIZELESS:
+            _refuse(self._file, f"constant {name} of type {const.type[:40]}, which isn't one of OpenVINO's")
         if bits and const.size != math.ceil(const.elements * bits / 8):
             found = f"constant {name} of shape {list(const.shape)} {const.type} with {const.size} bytes"
             _refuse(self._file, found)

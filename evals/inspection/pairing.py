@@ -13,7 +13,7 @@ import msgspec
 from evals.inspection.graph import Graph, Port, read_graph
 from evals.inspection.types import Problem
 from evals.inspection.weights import Weight, embedding, find_weights, lm_head
-from evals.model_dir import EMBEDDINGS, ModelDir, ModelDirError
+from evals.model_dir import EMBEDDINGS, ModelDir, ModelDirError, of_a_head
 
 MAX_TOKENIZER = 64 << 20
 HEAD_INPUTS = (("hidden_states",), ("inputs_embeds", "input_embeds"))
@@ -41,17 +41,22 @@ class Fit(msgspec.Struct, frozen=True):
     problems: tuple[Problem, ...]
 
 
-def require_pairing(model: ModelDir) -> None:
-    """Raise ModelDirError where the head doesn't fit the target, the embeddings or the tokenizer, by shapes alone."""
+def require_pairing(model: ModelDir, head_at: Path | None = None) -> None:
+    """Raise ModelDirError where the head doesn't fit the target, the embeddings or the tokenizer, by shapes alone.
+
+    head_at: the directory that the head's graphs are read from; the model's own where it is None.
+    """
+    home = head_at or model.path
     graphs = Graphs(
         target=read_graph(model.path / f"{model.target}.xml"),
-        head=None if model.layer is None else read_graph(model.path / f"{model.layer}.xml"),
-        lm_head=None if model.lm_head is None else read_graph(model.path / f"{model.lm_head}.xml"),
+        head=None if model.layer is None else read_graph(home / f"{model.layer}.xml"),
+        lm_head=None if model.lm_head is None else read_graph(home / f"{model.lm_head}.xml"),
         embeddings=_optional(model.path / f"{EMBEDDINGS}.xml"),
     )
     for problem in fit(graphs, count_tokens(model.path)).problems:
         if problem.severity == "error":
-            raise ModelDirError(f"{model.path / problem.where}: {problem.message}")
+            place = home if of_a_head(problem.where) else model.path
+            raise ModelDirError(f"{place / problem.where}: {problem.message}")
 
 
 def fit(graphs: Graphs, tokens: int | None) -> Fit:
@@ -203,9 +208,9 @@ def _table(graphs: Graphs, target_weights: tuple[Weight, ...]) -> tuple[Graph, W
 
 def _hidden_size(graphs: Graphs, table: tuple[Graph, Weight] | None) -> int | None:
     for port in graphs.target.parameters:
-        if port.name == "inputs_embeds":
+        if port.name == "inputs_embeds" and _last(port) is not None:
             return _last(port)
-    if table is not None and table[0] is graphs.target:
+    if table is not None:
         return table[1].const.elements // max(table[1].const.shape[0], 1)
     return None
 

@@ -78,11 +78,13 @@ class Norms(msgspec.Struct, frozen=True):
 class Inspection(msgspec.Struct, frozen=True):
     """A model directory, looked at. servable: nothing found here speaks against gating it; only decoding tells more.
 
+    schema: 1 as long as no field is renamed, removed or changes its meaning; fields may be added.
     hidden_size, vocabulary: of the target, by its graphs; None where they don't say. tokens: ids the tokenizer can
     give. tied: whether embeddings and lm_head are the same weights, declared by config and found in the files.
     decoder_layers: entries of hidden_states_decoder_layers. digests: "whole", "target", "head" → SHA-256.
     """
 
+    schema: Literal[1]
     path: str
     servable: bool
     layout: Layout

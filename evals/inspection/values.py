@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evals.inspection.graph import BITS, Const, Graph
-from evals.inspection.weights import Weight
+from evals.inspection.weights import CODEBOOKS, Weight
 from evals.model_dir import ModelDirError
 
 _DTYPES: dict[str, Any] = {
@@ -61,6 +61,8 @@ def read_row(graph: Graph, weight: Weight, row: int) -> Array | None:
     """One row of a weight [rows, …], scale and zero point applied; None where it can't be laid out."""
     const, width = weight.const, weight.const.elements // max(weight.const.shape[0], 1)
     values = read_values(graph, const, row * width, width)
+    if weight.mode in CODEBOOKS:
+        return None
     if values is None or weight.scale is None:
         return values if weight.mode in _DTYPES or weight.mode == "bf16" else None
     groups = values.reshape(-1, weight.group) if weight.group and weight.group > 0 else values.reshape(1, -1)

@@ -1,7 +1,8 @@
 """A graph's weights and how each is quantised, read off the graph: by who consumes a constant, never by its name.
 
-A compressed weight is what nncf leaves of it: Convert, (Subtract zero point), Multiply scale, (Reshape of its groups),
-(Convert), and then the operation that uses it. What rt_info declares is kept apart: the backup layers differ from it.
+A compressed weight is what nncf leaves of it: Convert, (Subtract zero point, or Gather from a codebook), Multiply
+scale, (Reshape of its groups), (Convert), and then the operation that uses it. What rt_info declares is kept apart: the
+backup layers differ from it.
 """
 
 from __future__ import annotations
@@ -21,6 +22,13 @@ _SCALED = frozenset({"Multiply", "Subtract"})
 _FLOATS = frozenset({"f64", "f32", "f16", "bf16"})
 _SYMMETRIC = frozenset({"i4", "i8"})
 _NAMED = {"nf4": "nf4", "f4e2m1": "fp4", "f8e4m3": "fp8_e4m3", "f8e5m2": "fp8_e5m2"}
+_SCALED_BY = {
+    ("f4e2m1", "f8e8m0"): "mxfp4", ("f8e4m3", "f8e8m0"): "mxfp8_e4m3", ("f8e5m2", "f8e8m0"): "mxfp8_e5m2",
+    ("f4e2m1", "f8e4m3"): "nvfp4",
+}  # fmt: skip
+"""Types of a weight and of its scale that together have a name of their own."""
+
+CODEBOOKS = ("cb4", "codebook")
 _KINDS = _FLOATS | _SYMMETRIC | frozenset(_NAMED) | {"u8", "u4", "u3", "u6", "u2", "u1"}
 _MAX_STEPS = 200
 MIN_WEIGHT = 64
@@ -139,7 +147,7 @@ def _may_be_weight(const: Const) -> bool:
 
 def _trace(graph: Graph, key: str, const: Const) -> Weight | None:
     """Follow a constant to its users; None where it is a scale, a zero point, or an operand of something else."""
-    scale = zero = None
+    scale = zero = codebook = None
     users: set[tuple[str, str]] = set()
     grouped = False
     pending, seen = [key], {key}
@@ -147,10 +155,12 @@ def _trace(graph: Graph, key: str, const: Const) -> Weight | None:
         at = pending.pop()
         for port, to in graph.consumers.get(at, ()):
             kind = graph.types[to]
-            if kind in USERS:
+            table = _codebook(graph, const, to) if kind == "Gather" and port == 1 else None
+            if kind in USERS and table is None:
                 if kind != "Gather" or port == 0:
                     users.add((kind, to))
                 continue
+            codebook = table or codebook
             if kind in _SCALED:
                 other = _other_operand(graph, to, at)
                 if other is None or other.elements > const.elements:
@@ -161,7 +171,7 @@ def _trace(graph: Graph, key: str, const: Const) -> Weight | None:
                     scale = other
                 else:
                     zero = other
-            elif kind not in _THROUGH:
+            elif kind not in _THROUGH and table is None:
                 continue
             grouped = grouped or (kind == "Reshape" and scale is not None)
             if to not in seen:
@@ -170,6 +180,8 @@ def _trace(graph: Graph, key: str, const: Const) -> Weight | None:
     if not users:
         return None
     mode, group = _mode(const, scale, zero, grouped)
+    if codebook is not None:
+        mode = "cb4" if (const.type, codebook.type) == ("u4", "f8e4m3") else "codebook"
     return Weight(
         key=key, const=const, mode=mode, group=group, scale=scale, zero=zero, users=tuple(sorted(users))
     )
@@ -179,8 +191,27 @@ def _other_operand(graph: Graph, key: str, known: str) -> Const | None:
     """The constant operand of an operation besides the one that comes from `known`."""
     for _, source in sorted(graph.inputs.get(key, [])):
         if source != known:
-            return constant_behind(graph, source)
+            return constant_behind(graph, source) or _scaled_scale(graph, source)
     return None
+
+
+def _scaled_scale(graph: Graph, key: str) -> Const | None:
+    """The scales behind a product of scales with one number, as nvfp4 has it."""
+    if graph.types[key] in _THROUGH:
+        key = min(graph.inputs.get(key, [(0, key)]))[1]
+    if graph.types[key] != "Multiply":
+        return None
+    factors = [constant_behind(graph, source) for _, source in graph.inputs.get(key, [])]
+    found = [factor for factor in factors if factor is not None]
+    whole = len(found) == len(factors) and any(factor.elements == 1 for factor in found)
+    return max(found, key=lambda factor: factor.elements) if whole else None
+
+
+def _codebook(graph: Graph, const: Const, key: str) -> Const | None:
+    """The table that a Gather looks a weight's numbers up in; None where it is a usual look-up."""
+    tables = [constant_behind(graph, source) for port, source in graph.inputs.get(key, []) if port == 0]
+    table = tables[0] if tables else None
+    return table if table is not None and table.elements <= 1 << BITS[const.type] <= 1 << 8 else None
 
 
 def _mode(const: Const, scale: Const | None, zero: Const | None, grouped: bool) -> tuple[str, int | None]:
@@ -190,7 +221,8 @@ def _mode(const: Const, scale: Const | None, zero: Const | None, grouped: bool) 
     if scale is not None and math.prod(scale.shape) == 1:
         group = -1
     if const.type in _NAMED:
-        return _NAMED[const.type], group
+        together = _SCALED_BY.get((const.type, "" if scale is None else scale.type))
+        return together or _NAMED[const.type], group
     bits = BITS[const.type]
     if const.type in _SYMMETRIC:
         return f"int{bits}_{'asym' if zero is not None else 'sym'}", group

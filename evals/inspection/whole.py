@@ -6,12 +6,13 @@ weights that no constant of the graph speaks of.
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 from evals.inspection.graph import Graph, read_graph
 from evals.inspection.types import Problem
 from evals.inspection.values import unsound_constants
-from evals.model_dir import ModelDirError
+from evals.model_dir import POINTER, ModelDirError
 
 MAX_GRAPHS = 64
 LEFT_OVER = 0.01
@@ -71,6 +72,10 @@ def _weights(graph: Graph, name: str, size: int) -> list[Problem]:
             "Take both files from one export."
         )
         return [Problem("weights-foreign", "error", message, name)]
+    return [*_overlapping(graph), *_values(graph, name)]
+
+
+def _values(graph: Graph, name: str) -> list[Problem]:
     try:
         looked, zeros, infinite = unsound_constants(graph)
     except ModelDirError as error:
@@ -85,6 +90,36 @@ def _weights(graph: Graph, name: str, size: int) -> list[Problem]:
         )
         return [Problem("weights-zero", "error", message, name)]
     return []
+
+
+def _overlapping(graph: Graph) -> list[Problem]:
+    """A warning where two constants share a part of their bytes. Sharing all of them is usual."""
+    spans = {(c.offset, c.size): c.name for c in graph.consts.values() if c.size}
+    last, end = "", 0
+    for (offset, size), name in sorted(spans.items()):
+        if offset < end:
+            message = (
+                f"the constants {last[-48:]} and {name[-48:]} share a part of their bytes, as no export writes them: "
+                "its offsets are damaged, or another tool wrote it."
+            )
+            return [Problem("weights-overlap", "warning", message, graph.file.name)]
+        last, end = name, offset + size
+    return []
+
+
+def find_pointers(root: Path, sizes: dict[str, int]) -> list[Problem]:
+    """An error where small files of the top level are what Git LFS leaves in place of the real ones."""
+    found = []
+    for name, size in sorted(sizes.items()):
+        if size < 1024 and "/" not in name and name.endswith((".json", ".jinja", ".xml", ".bin")):
+            with contextlib.suppress(OSError), (root / name).open("rb") as file:
+                if file.read(len(POINTER)) == POINTER:
+                    found.append(name)
+    if not found:
+        return []
+    names = ", ".join(found[:6]) + (", …" if len(found) > 6 else "")
+    message = f"{len(found)} Git LFS pointer files in place of the real ones ({names}). Run git lfs pull."
+    return [Problem("pointer-files", "error", message, found[0])]
 
 
 def _without_path(error: ModelDirError, path: Path) -> str:

@@ -1,10 +1,11 @@
-"""`python -m gate.schema`: write the schema again after the types changed."""
+"""`python -m gate.schema`: write the schemas again after the types changed."""
 
 from pathlib import Path
 
-from gate.schema import FILE, schema_text
+from gate.schema import FILES, schema_text
 
 if __name__ == "__main__":
-    path = Path(__file__).with_name(FILE)
-    path.write_text(schema_text(), encoding="utf-8")
-    print(f"wrote {path}")
+    for file in FILES:
+        path = Path(__file__).with_name(file)
+        path.write_text(schema_text(file), encoding="utf-8")
+        print(f"wrote {path}")

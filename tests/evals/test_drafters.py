@@ -77,6 +77,10 @@ def _vision(path: Path) -> None:
         (path / f"openvino_model.{end}").rename(path / f"openvino_language_model.{end}")
 
 
+def _half_tokenizer(path: Path) -> None:
+    (lay(path) / "openvino_detokenizer.bin").unlink()
+
+
 def _cut(path: Path) -> None:
     weights = lay(path) / "openvino_model.bin"
     weights.write_bytes(weights.read_bytes()[:-8])
@@ -90,6 +94,7 @@ REFUSED: dict[str, tuple[Callable[[Path], object], list[str]]] = {
     "cut": (_cut, ["broken", "openvino_model.bin"]),
     "vocabulary": (lambda path: lay(path, 9), ["8 tokens", "found one of 9"]),
     "no tokenizer": (lambda path: lay(path, tokenizer=False), ["tokenizer", "detokenizer"]),
+    "half a tokenizer": (_half_tokenizer, ["openvino_detokenizer.bin missing"]),
     "eagle without hidden states": (lambda path: lay(path, eagle3_mode="True"), ["eagle3", "hidden_states"]),
 }
 

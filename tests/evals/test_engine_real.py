@@ -128,12 +128,13 @@ def test_settings_that_the_engine_refuses_are_a_sentence(
         ("{{ raise_exception('no') }}", "its chat template failed: no"),
         ("{% for", "its chat template failed"),
         ("{{ messages.__class__.__mro__[1].__subclasses__() }}", "its chat template failed"),
+        ("{{ 'a' * 20_000_000_000 }}", "its chat template failed"),
         (
             "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
             "it was ended",
         ),
     ],
-    ids=["none", "raises", "syntax", "escape", "endless"],
+    ids=["none", "raises", "syntax", "escape", "memory", "endless"],
 )
 def test_a_template_that_fails_is_a_sentence(
     template: str | None, words: str, sample_dir: Path, tmp_path: Path

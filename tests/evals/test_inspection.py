@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -147,6 +148,42 @@ def test_swapped_files_are_refused(end: str, sample_dir: Path, tmp_path: Path) -
     shutil.copyfile(sample_dir / one, root / other)
     shutil.copyfile(sample_dir / other, root / one)
     assert not inspect_directory(root).servable
+
+
+def test_pointer_files_are_named_together(sample_dir: Path, tmp_path: Path) -> None:
+    pointers = ("tokenizer.json", "openvino_vision_embeddings_model.bin", "generation_config.json")
+    root = linked(sample_dir, tmp_path / "m", without=pointers)
+    for name in pointers:
+        (root / name).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
+    found = refused(inspect_directory(root), "pointer-files")
+    assert all(name in found.message for name in pointers) and "git lfs pull" in found.message
+
+
+def test_what_config_declares_is_shown_of_a_directory_that_is_refused(
+    sample_dir: Path, tmp_path: Path
+) -> None:
+    for layers in (0, 2, None):
+        said = f'"mtp_num_hidden_layers": {"null" if layers is None else layers}'
+        root = edited(sample_dir, tmp_path / str(layers), "config.json", ('"mtp_num_hidden_layers": 1', said))
+        found = inspect_directory(root)
+        assert (found.layers_declared, found.layout, found.model_type) == (layers, "exported", "qwen3_5")
+        assert found.servable is (layers is None)
+    assert problem(found, "head-undeclared").severity == "note"
+
+
+def test_a_head_without_a_weight_is_refused(sample_dir: Path, tmp_path: Path) -> None:
+    root = linked(sample_dir, tmp_path / "m", own=(f"{HEAD}.xml",))
+    text = re.sub(r"<edge [^>]*>", "", (root / f"{HEAD}.xml").read_text())
+    (root / f"{HEAD}.xml").write_text(text)
+    assert refused(inspect_directory(root), "no-weights").where == f"{HEAD}.xml"
+
+
+def test_constants_over_one_another_are_suspected(sample_dir: Path, tmp_path: Path) -> None:
+    graph = read_graph(sample_dir / f"{HEAD}.xml")
+    one, other = sorted({(c.offset, c.size) for c in graph.consts.values()})[:2]
+    moved = (f'offset="{other[0]}" size="{other[1]}"', f'offset="{one[0] + 1}" size="{other[1]}"')
+    found = inspect_directory(edited(sample_dir, tmp_path / "m", f"{HEAD}.xml", moved))
+    assert problem(found, "weights-overlap").severity == "warning"
 
 
 def test_weights_of_another_graph_are_refused(sample_dir: Path, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from evals.inspection import graph as graph_module
 from evals.inspection.graph import read_graph
 from evals.inspection.values import read_row
 from evals.inspection.weights import find_weights, schemes
-from evals.model_dir import ModelDirError
+from evals.model_dir import MAX_XML, ModelDirError
 from tests.evals.inspection_dirs import parameter, save
 
 CONST = (
@@ -64,6 +64,7 @@ def test_a_sound_graph_is_read(tmp_path: Path) -> None:
         (net(layers=CONST.format(id=0, kind="f32", shape="2,2", offset=-4, size=16)), "offset -4"),
         (net(layers=CONST.format(id=0, kind="f32", shape="2,2", offset=0, size=12)), "12 bytes"),
         (net(layers=CONST.format(id=0, kind="u4", shape="3", offset=0, size=1)), "1 bytes"),
+        (net(layers=CONST.format(id=0, kind="q7", shape="2,2", offset=0, size=4)), "isn't one of OpenVINO's"),
         (net(layers=CONST.format(id=0, kind="f32", shape="2,?", offset=0, size=12)), "ValueError"),
         (net(layers=CONST.format(id=0, kind="f32", shape="9" * 30, offset=0, size=12)), "shape"),
         (net(layers=CONST.format(id=0, kind="f32", shape="9" * 5000, offset=0, size=12)), "ValueError"),
@@ -91,7 +92,7 @@ def test_a_declared_codec_is_not_looked_up(tmp_path: Path) -> None:
 def test_a_graph_larger_than_any_is_not_read(tmp_path: Path) -> None:
     file = tmp_path / "m.xml"
     with file.open("wb") as stream:
-        stream.truncate(graph_module.MAX_XML + 1)
+        stream.truncate(MAX_XML + 1)
     with pytest.raises(ModelDirError, match="at most"):
         read_graph(file)
 

@@ -149,6 +149,52 @@ def test_not_a_model(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        ([f"snapshots/abc/{name}" for name in TARGET], "models in snapshots/abc; name that directory"),
+        ([f"{one}/{name}" for one in ("int4", "int8") for name in TARGET], "int4, int8; name one of these"),
+        (TARGET[1:], f"{TARGET[1]} without it"),
+        (["OpenVINO_Model.xml"], "case-sensitive"),
+        (["openvino_model.xml.incomplete", "README.md"], "isn't finished (openvino_model.xml.incomplete)"),
+        (["README.md", "q4.gguf"], "name the file itself"),
+        (["pytorch_model-00001-of-00002.bin"], "gate export"),
+    ],
+    ids=["hub cache", "several", "half", "case", "unfinished", "gguf", "torch"],
+)
+def test_what_lies_there_instead_of_a_model_is_said(files: list[str], words: str, tmp_path: Path) -> None:
+    for name in files:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"x")
+    assert words in refusal(tmp_path)
+
+
+def test_a_download_that_is_not_finished_is_named(tmp_path: Path) -> None:
+    lay(tmp_path, [*TARGET, HEAD[0], f"{HEAD[1]}.incomplete"], DECLARED)
+    assert f"{HEAD[1]} missing. Its download isn't finished ({HEAD[1]}.incomplete)" in refusal(tmp_path)
+
+
+@pytest.mark.parametrize(("top", "nested"), [(0, 1), (1, 0)])
+def test_a_config_that_contradicts_itself_is_named(top: int, nested: int, tmp_path: Path) -> None:
+    config = {"mtp_num_hidden_layers": top, "text_config": {"mtp_num_hidden_layers": nested}}
+    lay(tmp_path, [*TARGET, *HEAD], config)
+    assert f"is {top} at its top and {nested} in text_config" in refusal(tmp_path)
+
+
+def test_names_that_no_record_can_hold_are_refused(tmp_path: Path) -> None:
+    lay(tmp_path, [*TARGET, *HEAD], DECLARED)
+    (tmp_path / os.fsdecode(b"notes\xff.txt")).write_bytes(b"")
+    with pytest.raises(ModelDirError, match="name in UTF-8") as caught:
+        inspect_model(tmp_path)
+    str(caught.value).encode()
+
+
+def test_a_graph_larger_than_any_is_refused_unread(tmp_path: Path) -> None:
+    lay(tmp_path, [*TARGET, *HEAD], DECLARED)
+    os.truncate(tmp_path / HEAD[0], 1 << 40)  # reading as much would take the test's time
+    assert "no OpenVINO graph has over" in refusal(tmp_path)
+
+
 def test_near_miss_names_are_named(tmp_path: Path) -> None:
     assert "openvino_mtp.xml" in refusal(lay(tmp_path, [*TARGET, "openvino_mtp.xml", "openvino_mtp.bin"]))
 
@@ -166,8 +212,9 @@ def test_a_cut_tokenizer_or_embedding_is_found_too(tmp_path: Path) -> None:
 
 def test_a_span_on_the_seam_of_two_reads_is_seen(tmp_path: Path) -> None:
     lay(tmp_path, [*TARGET, *HEAD], DECLARED)
-    for pad in range((1 << 20) - 45, (1 << 20) + 1, 9):
-        text = b"<net>" + b" " * pad + b'<data offset="10" size="990" />'
+    older = b'<data element_type="f32" offset="10" shape="2,3" size="990"/>'  # attributes in order of name
+    for pad in range((1 << 20) - 60, (1 << 20) + 1, 9):
+        text = b"<net>" + b" " * pad + (older if pad % 2 else b'<data offset="10" size="990" />')
         (tmp_path / HEAD[0]).write_bytes(text)
         assert "needs 1000" in refusal(tmp_path)
 
@@ -176,7 +223,9 @@ def test_pointer_files_and_other_text_are_no_graph(tmp_path: Path) -> None:
     lay(tmp_path, [*TARGET, *HEAD], DECLARED)
     (tmp_path / HEAD[1]).write_text("version https://git-lfs.github.com/spec/v1\n")
     assert "git lfs pull" in refusal(tmp_path)
-    lay(tmp_path, HEAD)
+    (tmp_path / "config.json").write_text("version https://git-lfs.github.com/spec/v1\n")
+    assert "config.json is a Git LFS pointer" in refusal(tmp_path)
+    lay(tmp_path, HEAD, DECLARED)
     (tmp_path / HEAD[0]).write_text("<html>404</html>")
     assert "no OpenVINO graph" in refusal(tmp_path)
 

@@ -22,7 +22,7 @@ import pytest
 
 from evals.records import RunReader
 from evals.sample import sample_dir
-from gate.schema import verdict_schema
+from gate.schema import published_schema
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
 
@@ -56,7 +56,7 @@ def test_exit_code_and_files_say_the_same(ran: tuple[Path, subprocess.CompletedP
 
 def test_verdict_is_valid_by_the_published_schema(ran: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
     verdict = json.loads((ran[0] / "run" / "verdict.json").read_text())
-    jsonschema.validate(verdict, verdict_schema())
+    jsonschema.validate(verdict, published_schema())
 
 
 def test_every_planned_answer_and_grade_is_recorded(

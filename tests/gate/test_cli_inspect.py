@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -72,6 +73,18 @@ def test_reported_listings(
     assert shown.return_value == 2 and f"layout: {layout}" in shown.output
     for word in words:
         assert word in shown.output
+
+
+def test_every_code_stands_on_the_page(repo: Path) -> None:
+    """docs/inspecting-a-model.md lists what code gives a problem's name, and nothing else."""
+    source = "".join(file.read_text() for file in sorted((repo / "evals" / "inspection").glob("*.py")))
+    named = set(
+        re.findall(r'(?:Problem|_error|say|_attempt)\(\s*(?:problems, )?(?:code=)?"([a-z-]+)"', source)
+    )
+    page = (repo / "docs" / "inspecting-a-model.md").read_text()
+    rows = [line for line in page.splitlines() if line.startswith("| `")]
+    listed = [code for row in rows for code in re.findall(r"`([a-z-]+)`", row.split("|")[1])]
+    assert len(listed) == len(set(listed)) and set(listed) == named
 
 
 def test_a_head_that_does_not_fit_is_refused_by_the_command_itself(tmp_path: Path) -> None:

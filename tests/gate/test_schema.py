@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 from jsonschema import Draft202012Validator, ValidationError
 
 import gate.schema
-from gate.schema import FILE, published_schema, schema_text
+from evals.inspection.directory import inspect_directory
+from evals.sample import sample_dir
+from gate.schema import FILES, published_schema, schema_text
 
 
 @pytest.fixture
@@ -18,9 +21,19 @@ def validator():
     return Draft202012Validator(published_schema())
 
 
-def test_the_file_is_current():
+@pytest.mark.parametrize("file", FILES)
+def test_the_file_is_current(file):
     """`python -m gate.schema` writes it again."""
-    assert Path(gate.schema.__file__).with_name(FILE).read_text("utf-8") == schema_text()
+    assert Path(gate.schema.__file__).with_name(file).read_text("utf-8") == schema_text(file)
+
+
+def test_an_inspection_validates(tmp_path):
+    validator = Draft202012Validator(published_schema("inspection.schema.json"))
+    for directory in (sample_dir(), tmp_path):
+        document = json.loads(msgspec.json.encode(inspect_directory(directory)))
+        validator.validate(document)
+        with pytest.raises(ValidationError):
+            validator.validate({**document, "layout": "other"})
 
 
 def test_a_verdict_validates(make_attested_run, validator):
