@@ -134,12 +134,16 @@ def require_decodable(model: ModelDir) -> None:
 
 
 def require_vision(model: ModelDir, prompt: str) -> None:
-    """Raise ModelDirError where the directory has no vision part to show a prompt's picture to."""
+    """Raise ModelDirError where the directory has no vision part, or a broken one, to show a prompt's picture to."""
     if f"{VISION}.xml" not in model.target_files:
         raise ModelDirError(
             f"{model.path}: expected a vision-language export, since the prompt {prompt} shows a picture; found no "
             f"{VISION}.xml. Name the tasks without pictures with --task, or export with --task image-text-to-text."
         )
+    sizes = list_files(model.path)
+    for name in model.target_files:
+        if name.startswith("openvino_vision_") and name.endswith(".xml"):
+            check_graph(model.path, name[:-4], sizes)
 
 
 def list_files(root: Path) -> dict[str, int]:

@@ -69,7 +69,9 @@ def _open(data: bytes) -> Any:
             warnings.simplefilter("ignore")
             _check_size(*image.size)
             turned = ImageOps.exif_transpose(image)
-            if turned.mode in ("RGBA", "LA", "PA", "P"):
+            if turned.mode.startswith("I"):  # 16 bits of grey, which convert would cut off at 255
+                turned = turned.point(lambda grey: grey / 257).convert("L")
+            if turned.mode in ("RGBA", "LA", "PA", "P") or "transparency" in turned.info:
                 turned = turned.convert("RGBA")
                 turned = Image.alpha_composite(Image.new("RGBA", turned.size, "white"), turned)
             return turned.convert("RGB")

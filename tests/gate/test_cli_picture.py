@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -121,6 +123,10 @@ def test_a_target_without_a_vision_part_is_refused_before_decoding(tmp_path: Pat
     result = gate(tmp_path, *(a if a != "sample" else "blind" for a in CHECK), *FEW)
     assert result.returncode == 2
     assert "vision-language" in result.stderr and "colour/red" in result.stderr
+    shutil.copytree(sample_dir(), tmp_path / "cut")
+    os.truncate(tmp_path / "cut" / "openvino_vision_embeddings_merger_model.bin", 9)
+    result = gate(tmp_path, *(a if a != "sample" else "cut" for a in CHECK), *FEW)
+    assert result.returncode == 2 and "merger_model.bin has 9 bytes" in result.stderr
     assert not (tmp_path / "run").exists()
 
 

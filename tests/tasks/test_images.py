@@ -93,6 +93,24 @@ def test_pixels_are_rows_of_rgb(kind: str) -> None:
     assert abs(found.astype(int) - [255, 0, 0]).max() <= 3
 
 
+def saved(image: Image.Image, **settings: object) -> bytes:
+    made = io.BytesIO()
+    image.save(made, "PNG", **settings)
+    return made.getvalue()
+
+
+def test_sixteen_bits_of_grey_keep_their_shade() -> None:
+    grey = np.full((16, 16), 30_000, np.uint16)
+    assert abs(pixels(saved(Image.fromarray(grey))).astype(int) - 30_000 // 257).max() <= 1
+
+
+@pytest.mark.parametrize(("mode", "colour"), [("RGB", (10, 20, 30)), ("L", 7), ("1", 0)])
+def test_a_colour_that_counts_as_transparent_is_laid_on_white(mode: str, colour: object) -> None:
+    image = Image.new(mode, (16, 16), colour)
+    assert (pixels(saved(image)) < 31).all()
+    assert (pixels(saved(image, transparency=colour)) == 255).all()
+
+
 def test_transparency_is_laid_on_white_and_a_turned_photograph_is_turned_back() -> None:
     assert (pixels(drawn(mode="RGBA", colour=(255, 0, 0, 0))) == 255).all()
     made, exif = io.BytesIO(), Image.Exif()
