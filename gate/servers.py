@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from evals.engines import GENAI
 from evals.types import UNKNOWN, Arm
 from gate.allowed import Allowed
 
@@ -118,6 +119,14 @@ def arcint(allowed: Allowed, model: str) -> ServerConfig:
     command += ["--mtp", "on" if on else "off"]
     if on:
         command += ["--temp", "0", "--parallel", str(allowed.concurrency or 1)]
+        if (
+            arm.engine == GENAI
+        ):  # it knows the exported layer alone; arcint takes a reconstructed one where it finds it
+            command += ["--mtp-layer", "exported"]
+            notes.append(
+                "the exported layer has no lm_head of its own and arcint needs one: openvino_mtp_lm_head beside it, as "
+                "`gate head convert` writes it"
+            )
         if arm.head is not None:
             notes.append(f"the head {one_line(arm.head)} must lie in the model directory")
         if allowed.depth is not None:

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from evals.engines import GENAI, SPLIT
 from gate.allowed import Allowed, AllowedError, allowed
 from gate.policy import load_policy
 from gate.servers import SERVERS
@@ -29,6 +30,7 @@ ARCINT = {
     "--paged-kv",
     "--prefix-cache-mib",
     "--mtp",
+    "--mtp-layer",
     "--temp",
 }
 """Of arcint's usage text (0.5.12)."""
@@ -102,11 +104,24 @@ def test_advisory_tasks_alone_allow_nothing(decide: Callable[..., Allowed]) -> N
     assert found.why == "no required task was judged"
 
 
-def test_a_run_that_is_void_allows_nothing(decide: Callable[..., Allowed]) -> None:
-    void = Finding("model-changed", "unreadable", "changed")
-    found = decide(change=lambda v: msgspec.structs.replace(v, findings=(void,)))
-    assert not found.head
-    assert "model-changed" in found.why
+@pytest.mark.parametrize("code", ["model-changed", "run-incomplete", "nothing-judged"])
+def test_a_run_that_is_void_or_not_whole_allows_nothing(code: str, decide: Callable[..., Allowed]) -> None:
+    void = Finding(code, "unreadable", "so it is")
+    for arm in (None, "mtp@1"):
+        found = decide(arm=arm, change=lambda v: msgspec.structs.replace(v, findings=(void,)))
+        assert not found.head
+        assert code in found.why
+
+
+def test_arcint_drafts_with_the_layer_that_was_gated(decide: Callable[..., Allowed]) -> None:
+    found = decide()
+
+    def by(engine: str) -> str:
+        arm = msgspec.structs.replace(found.arm, engine=engine)
+        return text(msgspec.structs.replace(found, arm=arm), "arcint")
+
+    assert "--mtp-layer exported" in by(GENAI) and "openvino_mtp_lm_head" in by(GENAI)
+    assert "--mtp-layer" not in by(SPLIT)
 
 
 @pytest.mark.parametrize(
@@ -201,7 +216,8 @@ def test_only_documented_options_are_written(decide: Callable[..., Allowed]) -> 
         options = set(re.findall(r"^ {10}([a-z_]+):", text(found, "ovms"), re.MULTILINE))
         assert options <= OVMS
         assert options >= {"models_path", "device", "enable_prefix_caching", "plugin_config"}
-        command = shlex.split(text(found, "arcint").splitlines()[-1])
+        arm = msgspec.structs.replace(found.arm, engine=GENAI)
+        command = shlex.split(text(msgspec.structs.replace(found, arm=arm), "arcint").splitlines()[-1])
         assert {word for word in command if word.startswith("--")} <= ARCINT
         for name in ("ovms", "arcint"):
             assert "checked against its documentation, not run" in text(found, name)
