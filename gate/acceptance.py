@@ -39,6 +39,13 @@ def acceptance(answers: Iterable[AnswerFacts]) -> Acceptance:
     return Acceptance(sum(a for a, _ in counted), sum(d for _, d in counted))
 
 
+def believed(answers: Iterable[AnswerFacts]) -> tuple[AnswerFacts, ...]:
+    """The answers without those whose counters have no rate from 0 to 1: they tell nothing, for or against a head."""
+    return tuple(
+        a for a in answers if a.accepted is None or a.drafted is None or 0 <= a.accepted <= a.drafted
+    )
+
+
 def windows(pieces: Iterable[Drafts], size: int) -> list[tuple[int, int]]:
     """(accepted, drafted) of consecutive windows of at least `size` drafts; a short rest is left out."""
     out: list[tuple[int, int]] = []

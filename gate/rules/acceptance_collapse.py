@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from statistics import mean
 
-from gate.acceptance import by_depth, dead_below, improbable, in_order, rest_of, windows
-from gate.evidence import Drafts, Evidence
+from gate.acceptance import believed, by_depth, dead_below, improbable, in_order, rest_of, windows
+from gate.evidence import AnswerFacts, Drafts, Evidence
 from gate.policy import Policy
 from gate.rules.base import TaskRule, finding, percent
 from gate.types import Finding
@@ -24,7 +24,7 @@ Window = tuple[int, int]
 
 
 def check(evidence: Evidence, policy: Policy) -> Iterator[Finding]:
-    answers = evidence.spec.first()
+    answers = believed(evidence.spec.first())
     collapsed = False
     for how, pieces in (("in the order of decoding", in_order(answers)), ("by depth", by_depth(answers))):
         found = _collapse(pieces, evidence.spec.arm.k, policy)
@@ -42,7 +42,7 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Finding]:
             windows=[list(window) for window in found[-20:]],
         )
     if not collapsed:
-        yield from _on_prompts(evidence, policy)
+        yield from _on_prompts(evidence, answers, policy)
 
 
 def _collapse(pieces: Sequence[Drafts], k: int, policy: Policy) -> list[Window] | None:
@@ -59,10 +59,10 @@ def _collapse(pieces: Sequence[Drafts], k: int, policy: Policy) -> list[Window] 
     return None
 
 
-def _on_prompts(evidence: Evidence, policy: Policy) -> Iterator[Finding]:
+def _on_prompts(evidence: Evidence, answers: Sequence[AnswerFacts], policy: Policy) -> Iterator[Finding]:
     """Answers in which all but nothing was accepted, as with a wrong head, where others were drafted well."""
     thresholds = policy.thresholds
-    counted = {a.prompt: (a.accepted or 0, a.drafted) for a in evidence.spec.first() if a.drafted}
+    counted = {a.prompt: (a.accepted or 0, a.drafted) for a in answers if a.drafted}
     if not counted or _better(list(counted.values())) < dead_below(evidence.spec.arm.k, thresholds):
         return
     usual = _better(list(counted.values()))

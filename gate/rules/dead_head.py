@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gate.acceptance import acceptance, dead_below
+from gate.acceptance import acceptance, believed, dead_below
 from gate.evidence import Evidence
 from gate.policy import Policy
 from gate.rules.base import TaskRule, finding, percent
@@ -13,8 +13,8 @@ from gate.types import Finding
 
 def check(evidence: Evidence, policy: Policy) -> Iterator[Finding]:
     thresholds = policy.thresholds
-    total = acceptance(evidence.spec.first())
-    if total.rate is None or total.accepted is None or total.drafted is None or total.accepted < 0:
+    total = acceptance(believed(evidence.spec.first()))
+    if total.rate is None or total.accepted is None or total.drafted is None:
         return
     least = dead_below(evidence.spec.arm.k, thresholds)
     if total.drafted >= thresholds.min_drafts and total.rate < least:

@@ -21,7 +21,8 @@ VERBS: dict[FailureKind, str] = {
 
 
 def check(evidence: Evidence, policy: Policy) -> Iterator[Finding]:
-    plain_failed = {a.prompt for a in evidence.plain.answers if a.failure}
+    plain = (*evidence.plain.answers, *evidence.plain.probes)
+    plain_failed = {(a.prompt, a.probe) for a in plain if a.failure}
     for arm in (evidence.plain, evidence.spec):
         groups: defaultdict[tuple[str, str, int | None], list[AnswerFacts]] = defaultdict(list)
         for answer in (*arm.answers, *arm.probes):
@@ -29,7 +30,10 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Finding]:
             if (
                 failure
                 and failure.kind in VERBS
-                and (arm is evidence.plain or answer.prompt not in plain_failed)
+                and (
+                    arm is evidence.plain
+                    or plain_failed.isdisjoint((answer.prompt, p) for p in (None, answer.probe))
+                )
             ):
                 groups[failure.kind, failure.stage, failure.signal].append(answer)
         for answers in groups.values():

@@ -16,7 +16,7 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Finding]:
     sandbox = evidence.sandbox
     if sandbox is None:
         yield finding(evidence, RULE.code, "unreadable", "there is no record of a sandbox and its self-test")
-    elif not sandbox.trusted:
+    elif not sandbox.trusted or sandbox.failed_probes or sandbox.name == "none":
         probes = ", ".join(sandbox.failed_probes) or "its self-test"
         remedy = f"; {sandbox.remedy}" if sandbox.remedy else ""
         yield finding(

@@ -5,34 +5,39 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from gate.acceptance import acceptance, dead_below, improbable
+from gate.acceptance import acceptance, believed, dead_below, improbable
 from gate.evidence import AnswerFacts, Evidence
 from gate.policy import Policy
 from gate.rules.base import TaskRule, finding, percent
+from gate.rules.not_exercised import LONG
 from gate.types import Finding
 
 
 def check(evidence: Evidence, policy: Policy) -> Iterator[Finding]:
     starts: defaultdict[int, list[AnswerFacts]] = defaultdict(list)
     for answer in evidence.spec.probes:
-        if answer.probe == "start" and answer.failure is None:
+        anew = answer.probe == "start" or (answer.probe == "state" and answer.session > 0)
+        if anew and answer.failure is None:
             starts[answer.session].append(answer)
-    usual = acceptance(evidence.spec.first()).rate
+    usual = acceptance(believed(evidence.spec.first())).rate
     if usual is None or usual < dead_below(evidence.spec.arm.k, policy.thresholds):
         return
     for session, answers in starts.items():
         total = acceptance(answers)
-        if total.accepted is None or not total.drafted:
+        if total.accepted is None or total.drafted is None:
             continue
-        low = total.accepted < policy.thresholds.collapse_share * usual * total.drafted
-        # the same prompt again: the usual acceptance is what is due
-        if low and improbable(total.accepted, total.drafted, usual):
+        if total.drafted == 0:
+            dead, what = sum(a.tokens for a in answers) >= LONG, "drafted nothing (0/0)"
+        else:  # the same prompt again: the usual acceptance is what is due
+            low = total.accepted < policy.thresholds.collapse_share * usual * total.drafted
+            dead = low and improbable(total.accepted, total.drafted, usual)
+            what = f"has an acceptance of {percent(total.accepted, total.drafted)}"
+        if dead:
             yield finding(
                 evidence,
                 RULE.code,
                 "block",
-                f"start {session} of {len(starts)} has an acceptance of {percent(total.accepted, total.drafted)}, "
-                f"where {100 * usual:.1f} % are usual",
+                f"start {session} of {len(starts)} {what}, where {100 * usual:.1f} % are usual",
                 session=session,
                 accepted=total.accepted,
                 drafted=total.drafted,
@@ -44,7 +49,7 @@ RULE = TaskRule(
     code="unstable-start",
     severity="block",
     basis="arm",
-    summary="A fresh start of the same arm accepts all but no draft.",
+    summary="A fresh start of the same arm accepts all but no draft, or makes none.",
     advice="Check acceptance after each start of the server, or try another runtime version.",
     check=check,
 )

@@ -74,6 +74,13 @@ def test_negative_counters_are_a_counter_fault_and_no_dead_head(scene):
     assert scene.verdict().reasons == ("counter-fault",)
 
 
+@pytest.mark.parametrize("counters", [(2**62, 90), (-9, 90), (95, 90)])
+def test_counters_that_lie_in_one_answer_make_no_collapse_of_the_others(scene, counters):
+    scene.change("w1", accepted=counters[0], drafted=counters[1])
+    scene.probe("w2", "start", session=2, accepted=90, drafted=110)
+    assert scene.verdict().reasons == ("counter-fault",)
+
+
 def test_high_acceptance_in_a_text_that_does_not_repeat_itself_is_believed(scene):
     scene.change_all(accepted=110, drafted=110)
     assert scene.verdict().decision == "serve"
@@ -209,6 +216,15 @@ def test_a_start_that_accepts_as_good_as_nothing(scene):
     assert "an acceptance of 1.7 % (1/60), where 81.8 % are usual" in scene.found("unstable-start").message
     scene.probes.clear()
     scene.probe("w1", "start", session=2, accepted=20, drafted=60)
+    assert scene.verdict().decision == "serve"
+
+
+@pytest.mark.parametrize(("kind", "session"), [("start", 2), ("state", 1)])
+def test_a_start_that_drafts_nothing(scene, kind, session):
+    scene.probe("w1", kind, session=session, accepted=0, drafted=0)
+    assert "drafted nothing (0/0), where 81.8 % are usual" in scene.found("unstable-start").message
+    scene.probes.clear()
+    scene.probe("w1", "state", session=0, accepted=0, drafted=0)  # no start of its own
     assert scene.verdict().decision == "serve"
 
 

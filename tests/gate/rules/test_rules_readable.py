@@ -97,6 +97,17 @@ def test_an_engine_that_dies_in_plain_says_nothing_of_speculation(scene):
     assert scene.found("engine-crash").arm == "plain"
 
 
+@pytest.mark.parametrize("kind", ["start", "state"])
+def test_an_engine_that_dies_at_a_fresh_start_of_plain_too_says_nothing_of_speculation(scene, kind):
+    """openvino#38235"""
+    failure = Failure(kind="crash", message="", signal=6, stage="build")
+    scene.probe("w1", kind, ids=(), text="", failure=failure)
+    assert scene.verdict().reasons == ("engine-crash",)
+    assert scene.verdict().decision == "do_not_serve"
+    scene.probe("w1", kind, arm="plain", ids=(), text="", failure=failure)
+    assert scene.verdict().decision == "inconclusive"
+
+
 def test_an_engine_that_refuses_settings_is_no_fault_of_the_head(scene):
     failure = Failure(kind="refused", message="bf16 with f32 KV", stage="build")
     scene.change_all(ids=(), text="", failure=failure)
@@ -120,8 +131,16 @@ def test_a_sandbox_that_failed_its_self_test(scene):
     assert "allow user namespaces" in found.message
 
 
-def test_no_record_of_a_sandbox(scene):
-    scene.sandbox = None
+@pytest.mark.parametrize(
+    "report",
+    [
+        None,
+        SandboxReport(name="none", trusted=True),
+        SandboxReport("bubblewrap", True, failed_probes=("net",)),
+    ],
+)
+def test_no_record_of_a_sandbox_or_one_that_contradicts_itself(scene, report):
+    scene.sandbox = report
     only(scene, "sandbox-not-trusted")
 
 
