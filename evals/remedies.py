@@ -19,6 +19,8 @@ from evals.plan import Plan
 from evals.types import Answer, Arm
 
 MAX_CHANGES = 8
+EVERY = "*"
+"""In place of a head's name: each of the heads given, in turn."""
 
 
 class RemedyError(ValueError):
@@ -26,7 +28,8 @@ class RemedyError(ValueError):
 
 
 class Remedy(msgspec.Struct, frozen=True):
-    """What to change. properties: OpenVINO properties for target and draft; k: another K; head: another head's name."""
+    """What to change. properties: OpenVINO properties for target and draft; k: another K; head: another head's name, or
+    `EVERY`."""
 
     text: str
     properties: dict[str, str] = {}
@@ -53,7 +56,7 @@ class Trial(msgspec.Struct, frozen=True):
 
 
 def parse_remedy(text: str) -> Remedy:
-    """KEY=VALUE[, KEY=VALUE …]: an OpenVINO property, K=NUMBER, or HEAD=NAME. Raises RemedyError."""
+    """KEY=VALUE[, KEY=VALUE …]: an OpenVINO property, K=NUMBER, HEAD=NAME, or HEAD=*. Raises RemedyError."""
     changes = [part.strip() for part in text.split(",")]
     properties: dict[str, str] = {}
     k: int | None = None
@@ -100,7 +103,7 @@ def try_remedies(
     isn't given.
     """
     asked = tuple(a for a in plan.asked if (a.task, a.prompt) in prompts)
-    for remedy in remedies:
+    for remedy in (each for given in remedies for each in _each(given, heads or {})):
         changed = _changed(plan, arm, remedy, in_force or {}, heads or {})
         if changed is None or not asked:
             continue
@@ -118,6 +121,17 @@ def try_remedies(
             answers = tuple(decoding)
         refused = next((a.failure.message for a in answers if a.failure and a.failure.stage == "build"), None)
         yield Trial(remedy=remedy, arms=(plain, other), answers=() if refused else answers, refused=refused)
+
+
+def _each(remedy: Remedy, heads: Mapping[str, OtherHead]) -> Iterator[Remedy]:
+    """The remedy, or one for every head given."""
+    if remedy.head != EVERY:
+        yield remedy
+        return
+    for name in heads:
+        yield msgspec.structs.replace(
+            remedy, text=remedy.text.replace(f"HEAD={EVERY}", f"HEAD={name}"), head=name
+        )
 
 
 def _changed(

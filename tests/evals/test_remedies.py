@@ -78,6 +78,23 @@ def test_another_head_is_drafted_from_its_directory(plan: Plan, tmp_path: Path, 
     assert len(trial.answers) == 6
 
 
+def test_every_other_head_that_was_given_is_tried_in_turn(
+    plan: Plan, tmp_path: Path, fake: dict[str, Any]
+) -> None:
+    own = plan.arms[1].head_digest
+    assert own is not None
+    heads = {
+        name: OtherHead(digest=digest, path=tmp_path / name)
+        for name, digest in {"own": own, "int4": "i" * 64, "f16": "f" * 64}.items()
+    }
+    trials = list(try_remedies(plan, plan.arms[1], ALL, [parse_remedy("HEAD=*, K=1")], heads=heads, **fake))
+    assert [t.arms[1].name for t in trials] == ["mtp@1:own", "mtp@1:int4", "mtp@1:f16"]
+    assert [t.remedy.text for t in trials] == ["HEAD=own, K=1", "HEAD=int4, K=1", "HEAD=f16, K=1"]
+    trials = list(try_remedies(plan, plan.arms[1], ALL, [parse_remedy("HEAD=*")], heads=heads, **fake))
+    assert [t.arms[1].name for t in trials] == ["mtp@3:int4", "mtp@3:f16"]
+    assert list(try_remedies(plan, plan.arms[1], ALL, [parse_remedy("HEAD=*")], **fake)) == []
+
+
 def test_trials_stop_where_the_caller_does(plan: Plan, tmp_path: Path, fake: dict[str, Any]) -> None:
     trials = try_remedies(plan, plan.arms[1], ALL, [parse_remedy("K=1"), parse_remedy("K=2")], **fake)
     assert next(trials).remedy.k == 1
