@@ -21,6 +21,15 @@ def crash(run: Run, rng: random.Random, tools: Tools) -> Run | None:
     return _failing(run, rng, Failure("crash", "the engine ended by signal 11", signal=11), tools)
 
 
+def recorded_twice(run: Run, rng: random.Random, tools: Tools) -> Run | None:
+    """Two records of one answer that contradict each other: which of them is it?"""
+    chosen = rng.choice(run.first(run.arm))
+    if len(chosen.ids) < 2 * ROOM:
+        return None
+    ids = (*chosen.ids[:ROOM], *chosen.ids[ROOM + 1 :])
+    return replace(run, recorded_answers=(*run.recorded_answers, tools.delivered(chosen, ids)))
+
+
 def crash_at_build(run: Run, rng: random.Random, tools: Tools) -> Run | None:
     """openvino#38235: no answer at all."""
     failure = Failure("crash", "the engine ended by signal 6", signal=6, stage="build")
@@ -69,6 +78,22 @@ def collapse(run: Run, rng: random.Random, tools: Tools) -> Run | None:
         return replace(answer, steps=steps, accepted=accepted, drafted=k * (len(steps) - 1))
 
     return _counters(run, collapsed)
+
+
+def dead_in_one_slot(run: Run, rng: random.Random, tools: Tools) -> Run | None:
+    """llama.cpp#27572: of two requests one has its drafts accepted and the other doesn't."""
+    first, *others = run.first(run.arm)
+    k = next(a.k for a in run.manifest.arms if a.name == run.arm)
+    if not others or any(len(a.ids) < 4 * ROOM for a in others):
+        return None
+    return _counters(
+        run,
+        lambda a: (
+            a
+            if a.prompt == first.prompt
+            else replace(a, accepted=0, drafted=k * (len(a.ids) - 1), steps=(1,) * len(a.ids))
+        ),
+    )
 
 
 def counters_lie(run: Run, rng: random.Random, tools: Tools) -> Run | None:
@@ -130,6 +155,13 @@ def dead_start(run: Run, rng: random.Random, tools: Tools) -> Run | None:
         first, probe="start", session=2, accepted=0, drafted=len(first.ids) - 1, steps=(1,) * len(first.ids)
     )
     return replace(run, recorded_answers=(*run.recorded_answers, good, dead))
+
+
+def idle_start(run: Run, rng: random.Random, tools: Tools) -> Run | None:
+    """A fresh start in which drafting is off: 0 of 0, the text unchanged."""
+    first = run.first(run.arm)[0]
+    idle = replace(first, probe="state", session=1, accepted=0, drafted=0, steps=(1,) * len(first.ids))
+    return replace(run, recorded_answers=(*run.recorded_answers, idle))
 
 
 def mutant(run: Run, rng: random.Random, tools: Tools) -> Run | None:

@@ -166,6 +166,17 @@ def short_delivery(run: Run, rng: random.Random, tools: Tools) -> Run | None:
     return tools.changed(run, found[0], shorten)
 
 
+def ends_without_its_stop(run: Run, rng: random.Random, tools: Tools) -> Run | None:
+    """The last tokens are lost and not billed either; nothing but the missing stop token tells it from an answer."""
+    found = _pick(run, rng, 2 * ROOM)
+    if found is None or found[1][-1] not in tools.tokens.stop_ids:
+        return None
+    ids = found[1][: -rng.randint(3, ROOM)]
+    return tools.changed(
+        _as_plain(run, found[0], tools), found[0], lambda a: tools.delivered(a, ids, finish="stop")
+    )
+
+
 def control_token(run: Run, rng: random.Random, tools: Tools) -> Run | None:
     """A control token stands inside the answer (ds4#797). The text doesn't show it."""
     found = _pick(run, rng, 2 * ROOM)
