@@ -5,30 +5,40 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gate.evidence import Evidence
+from evals.types import Finish
+from gate.evidence import AnswerFacts, Evidence
 from gate.policy import Policy
-from gate.rules.base import TaskRule, finding
+from gate.rules.base import TaskRule, finding, quote
 from gate.types import Finding
 
 
 def check(evidence: Evidence, policy: Policy) -> Iterator[Finding]:
+    plain, arm = evidence.plain.by_prompt(), evidence.spec.by_prompt()
     for prompt, comparison in evidence.spec.comparisons.items():
         divergence = comparison.divergence
         same_tokens = comparison.same_context and (
             divergence is None or (divergence.tokens_known and divergence.token_index is None)
         )
-        reasons = (comparison.base_finish, comparison.finish)
-        if same_tokens and "unknown" not in reasons and reasons[0] != reasons[1]:
+        base, finish = (
+            _named(comparison.base_finish, plain.get(prompt)),
+            _named(comparison.finish, arm.get(prompt)),
+        )
+        if same_tokens and "unknown" not in (base, finish) and base != finish:
             yield finding(
                 evidence,
                 RULE.code,
                 "block",
-                f"delivers plain's tokens and reports finish={comparison.finish} where plain reports "
-                f"finish={comparison.base_finish}",
+                f"delivers plain's tokens and reports finish={finish} where plain reports finish={base}",
                 prompt=prompt,
-                finish=comparison.finish,
-                plain_finish=comparison.base_finish,
+                finish=finish,
+                plain_finish=base,
             )
+
+
+def _named(finish: Finish, answer: AnswerFacts | None) -> str:
+    """The reason, in a server's own word where that is none that we know."""
+    own = answer.server.get("finish_reason", "unknown") if answer is not None else "unknown"
+    return quote(own) if finish == "unknown" and own != finish else finish
 
 
 RULE = TaskRule(

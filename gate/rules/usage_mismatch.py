@@ -16,7 +16,11 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Finding]:
     for answer in evidence.spec.first():
         base, comparison = plain.get(answer.prompt), evidence.spec.comparisons.get(answer.prompt)
         same = comparison is not None and comparison.identical
-        what = answer.usage_fault or (_other_bill(base, answer) if same and base is not None else "")
+        what = answer.usage_fault
+        if not what and base is not None and answer.failure is None:
+            what = _no_bill(base, answer, comparison is not None and comparison.same_context) or (
+                _other_bill(base, answer) if same else ""
+            )
         if not what:
             continue
         plain_too = bool(base is not None and base.usage_fault and answer.usage_fault)
@@ -32,12 +36,20 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Finding]:
         )
 
 
-def _other_bill(base: AnswerFacts, answer: AnswerFacts) -> str:
-    """Whether plain's own text, or its prompt, is billed otherwise than by plain; the end-of-sequence token may or may
-    not be."""
+def _no_bill(base: AnswerFacts, answer: AnswerFacts, same_context: bool) -> str:
+    """Whether plain's server bills and the other doesn't, or bills another prompt."""
+    if not base.server or not answer.server:
+        return ""  # in-process and over HTTP
+    if base.reported_tokens is not None and answer.reported_tokens is None:
+        return "sends no usage though it was asked for, and plain's server does"
     asked = base.prompt_tokens, answer.prompt_tokens
-    if base.ids_from != "engine" and all(asked) and asked[0] != asked[1]:
+    if same_context and all(asked) and asked[0] != asked[1]:
         return f"bills {asked[1]} tokens for the prompt that plain bills as {asked[0]}"
+    return ""
+
+
+def _other_bill(base: AnswerFacts, answer: AnswerFacts) -> str:
+    """Whether plain's own text is billed otherwise than by plain; the end-of-sequence token may or may not be."""
     if base.reported_tokens is None or answer.reported_tokens is None or base.ids_from == "engine":
         return ""
     if abs(base.reported_tokens - answer.reported_tokens) <= STOP_TOKENS:
@@ -49,7 +61,7 @@ RULE = TaskRule(
     code="usage-mismatch",
     severity="block",
     basis="arm",
-    summary="The server's account of tokens can't be right.",
+    summary="The server's account of tokens can't be right, or lacks where plain's server sends one.",
     advice="Do not bill by this server's usage with the head on; report it to the server's makers.",
     check=check,
 )

@@ -37,6 +37,8 @@ FAULTS = {
     "wrong usage": "usage-mismatch",
     "crooked sum": "usage-mismatch",
     "other finish": "finish-mismatch",
+    "filtered": "finish-mismatch",
+    "no usage": "usage-mismatch",
     "cut": "reply-cut",
     "clean cut": "reply-cut",
     "stall": "reply-stalled",

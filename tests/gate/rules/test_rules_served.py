@@ -205,3 +205,18 @@ def test_a_verdict_says_that_answers_were_asked_for_again(served) -> None:  # ty
     assert not any("asked again" in caveat for caveat in served.verdict().caveats)
     served.unanswered_list = list(served.answers_by.values())[:2]
     assert any("Servers left 2 questions unanswered" in caveat for caveat in served.verdict().caveats)
+
+
+def test_a_finish_reason_that_we_do_not_know_is_another_all_the_same(served) -> None:  # type: ignore[no-untyped-def]
+    own = {"system_fingerprint": "b1", "model": "m", "finish_reason": "content_filter"}
+    served.change("w1", finish="unknown", server=own)
+    assert codes(served, "block") == {"finish-mismatch"}
+    served.change("w1", arm="plain", finish="unknown", server=own)
+    assert not codes(served, "block")
+
+
+def test_no_bill_where_plain_has_one_is_a_fault_of_the_bill(served) -> None:  # type: ignore[no-untyped-def]
+    served.change("w1", reported_tokens=None)
+    assert codes(served, "block") == {"usage-mismatch"}
+    served.change("w1", arm="plain", reported_tokens=None)
+    assert not codes(served, "block")
