@@ -158,6 +158,8 @@ class Http:
             what = "no connection" if isinstance(e, httpx2.ConnectTimeout) else "no answer"
             raise Refusal("unreachable", f"{what} within {left:.0f} s") from e
         except httpx2.TransportError as e:
+            if untrusted := _no_tls(e):
+                raise Refusal("not_api", self.scrub(clean(untrusted))) from e
             refusal = Refusal("unreachable", self.scrub(clean(f"no answer: {e}")))
             raise _Again(refusal) from e
         except RuntimeError as e:  # the client was closed by another thread
@@ -290,6 +292,19 @@ def _inflated(body: bytes, limit: int) -> bytes:
     if unpacking.unconsumed_tail:
         raise Refusal("malformed", f"a reply of more than {limit} bytes")
     return data
+
+
+def _no_tls(error: BaseException | None) -> str:
+    """Why a TLS connection can't be had however often it is tried; "" where it is something else."""
+    import ssl
+
+    while error is not None:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return f"its certificate isn't trusted: {error.verify_message}"
+        if isinstance(error, ssl.SSLError) and error.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST"):
+            return "it doesn't speak TLS: name it with http://"
+        error = error.__cause__ or error.__context__
+    return ""
 
 
 def _after(response: httpx2.Response) -> float | None:

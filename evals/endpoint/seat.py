@@ -287,7 +287,8 @@ class EndpointSeat:
             message = f"expected the model {wanted!r} on the server, found: {found}"
             return Failure(kind="refused", message=message, stage="build")
         matching = [n for n in names if wanted in (n, short_name(n))]
-        self._model = matching[0] if matching else wanted or (names[0] if names else None)
+        offered = [model.id for model in listed.data or () if model.id and model.loaded] or names
+        self._model = matching[0] if matching else wanted or (offered[0] if offered else None)
         return None
 
 

@@ -150,8 +150,16 @@ def _is_count(value: Any) -> bool:
 
 
 class Model(msgspec.Struct, frozen=True):
+    """status: whether it is in memory, where a server lists what it could load too (transformers' serve, llama.cpp
+    as a router)."""
+
     id: str = ""
     owned_by: str | None = None
+    status: Any = None
+
+    @property
+    def loaded(self) -> bool:
+        return isinstance(self.status, dict) and self.status.get("value") == "loaded"
 
 
 class Models(msgspec.Struct, frozen=True):

@@ -31,7 +31,7 @@ def whole(status: str, kind: str, body: bytes, *more: str) -> bytes:
 
 
 @contextlib.contextmanager
-def stub(answer: Answerer) -> Iterator[tuple[str, list[bytes]]]:
+def stub(answer: Answerer, models: bytes = MODELS) -> Iterator[tuple[str, list[bytes]]]:
     """Its base URL, and the questions that it got (not those for /models and /metrics)."""
     asked: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -55,7 +55,7 @@ def stub(answer: Answerer) -> Iterator[tuple[str, list[bytes]]]:
                 if head.startswith(b"GET"):
                     ok = b"/models" in head
                     connection.sendall(
-                        whole("200 OK" if ok else "404 Not Found", "application/json", MODELS if ok else b"")
+                        whole("200 OK" if ok else "404 Not Found", "application/json", models if ok else b"")
                     )
                     return
                 asked.append(head + b"\r\n\r\n" + body)

@@ -3,8 +3,12 @@ broken reply for an answer."""
 
 from __future__ import annotations
 
+import contextlib
 import socket
+import ssl
+import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -185,11 +189,81 @@ def test_a_server_that_is_not_there_is_said_before_the_run(monkeypatch: pytest.M
         look_at({"served": seat})
 
 
+def test_tls_to_a_plain_port_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not waited for as for a server that comes up: no wait heals it."""
+    monkeypatch.setattr("evals.endpoint.seat.HEALTH_S", 600.0)
+    reply = whole("400 Bad Request", "text/plain", b"")
+    with socket.create_server(("127.0.0.1", 0)) as plain:
+        threading.Thread(target=lambda: plain.accept()[0].sendall(reply), daemon=True).start()
+        url = f"https://127.0.0.1:{plain.getsockname()[1]}/v1"
+        seat = EndpointSeat(parse_endpoint(url, "--spec-url"), "spec")
+        with pytest.raises(EndpointError, match="doesn't speak TLS: name it with http://"):
+            look_at({"served": seat})
+
+
+def test_an_untrusted_certificate_is_said_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("evals.endpoint.seat.HEALTH_S", 600.0)
+    pem = tmp_path / "own.pem"
+    pem.write_bytes(own_certificate())
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pem)
+
+    def greet(server: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            context.wrap_socket(server.accept()[0], server_side=True)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=greet, args=(server,), daemon=True).start()
+        url = f"https://127.0.0.1:{server.getsockname()[1]}/v1"
+        with pytest.raises(EndpointError, match="certificate isn't trusted"):
+            look_at({"served": EndpointSeat(parse_endpoint(url, "--spec-url"), "spec")})
+
+
+def own_certificate() -> bytes:
+    """A certificate for 127.0.0.1 that nobody else signed, and its key."""
+    import datetime as dt
+
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
+    now = dt.datetime.now(dt.UTC)
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), 1, now, now + dt.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("127.0.0.1")]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    return made.public_bytes(pem) + key.private_bytes(pem, *plain)
+
+
 def test_a_model_that_is_not_served_is_said_before_the_run() -> None:
     with stub(lambda c, body, n: None) as (url, _):
         seat = EndpointSeat(parse_endpoint(url, "--spec-url", model="other"), "spec")
         with pytest.raises(EndpointError, match=r"expected the model 'other' on the server, found: m"):
             look_at({"served": seat})
+
+
+@pytest.mark.parametrize(
+    ("listed", "model"),
+    [
+        ('{"id":"a"},{"id":"b"}', "a"),
+        ('{"id":"a","status":{"value":"unloaded"}},{"id":"/m/b","status":{"value":"loaded"}}', "b"),
+        ('{"id":"a","status":{"value":"unloaded"}},{"id":"b","status":"up"}', "a"),
+        ('{"id":"a","status":null},{"id":"b","status":[]}', "a"),
+        ("", None),
+    ],
+)
+def test_of_several_models_the_one_in_memory_is_asked(listed: str, model: str | None) -> None:
+    """A server that lists all it could load would load another, or refuse."""
+    with stub(lambda c, body, n: None, f'{{"data":[{listed}]}}'.encode()) as (url, _):
+        seat = EndpointSeat(parse_endpoint(url, "--spec-url"), "spec")
+        seat.start()
+        assert seat.ready() is None and seat.model == model
+        seat.kill()
 
 
 @pytest.mark.parametrize(
