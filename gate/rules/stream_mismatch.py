@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from evals.types import Comparison
 from gate.evidence import Evidence
 from gate.policy import Policy
 from gate.rules.base import TaskRule, finding, place_of
@@ -31,11 +32,18 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Finding]:
 
 
 def _against_whole(evidence: Evidence) -> Iterator[Finding]:
-    """A served answer asked for again without a stream: other bytes, though the streamed ones repeat themselves."""
+    """A served answer asked for again without a stream: other bytes, though the streamed ones repeat themselves.
+
+    Spaces at the end are passed over: some servers trim whole replies (transformers' serve), head or no head.
+    """
     unsteady = {c.prompt for c in evidence.spec.repeats if not c.identical}
-    plain_too = any(a.probe == "whole" and not c.identical for a, c in evidence.plain.probe_repeats)
+    plain_too = any(
+        a.probe == "whole" and not c.identical and not _trimmed(c) for a, c in evidence.plain.probe_repeats
+    )
     for answer, comparison in evidence.spec.probe_repeats:
         if answer.probe != "whole" or comparison.identical or comparison.prompt in unsteady:
+            continue
+        if _trimmed(comparison):
             continue
         severity: Severity = "note" if plain_too else "block"
         yield finding(
@@ -47,6 +55,12 @@ def _against_whole(evidence: Evidence) -> Iterator[Finding]:
             prompt=comparison.prompt,
             plain_too=plain_too,
         )
+
+
+def _trimmed(comparison: Comparison) -> bool:
+    """Whether the texts differ in spaces at their end only."""
+    at = comparison.divergence
+    return at is not None and not at.base_after.strip() and not at.other_after.strip()
 
 
 RULE = TaskRule(

@@ -220,3 +220,16 @@ def test_no_bill_where_plain_has_one_is_a_fault_of_the_bill(served) -> None:  # 
     assert codes(served, "block") == {"usage-mismatch"}
     served.change("w1", arm="plain", reported_tokens=None)
     assert not codes(served, "block")
+
+
+def test_spaces_that_a_whole_reply_lacks_at_its_end_are_no_fault_of_the_stream(served) -> None:  # type: ignore[no-untyped-def]
+    """And where plain's whole reply lacks them too, a fault of the arm's stream is still its own."""
+    for (arm, _, prompt, repeat), answer in list(served.answers_by.items()):
+        served.change(prompt, arm=arm, repeat=repeat, text=answer.text + " \n", ids=(), streamed=None)
+    for arm in ("plain", "mtp@1"):
+        text = served.answers_by[arm, "csv", "w1", 0].text.rstrip()
+        served.probe("w1", "whole", arm=arm, text=text, session=0)
+    assert "stream-mismatch" not in {f.code for f in served.verdict().findings}
+    served.probes.pop()
+    served.probe("w1", "whole", text=text[:-5], session=0)
+    assert "stream-mismatch" in codes(served, "block")
