@@ -7,13 +7,14 @@ The task itself then carries the limit, and its deeper selves don't count in the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from gate.evidence import Evidence, RunEvidence
 from gate.policy import Policy
+from gate.speeds import held_up, samples, surely_below
 from gate.types import Finding, TaskVerdict
 from tasks.depth import base_and_depth
 
@@ -38,7 +39,7 @@ def depth_findings(verdicts: Sequence[TaskVerdict], run: RunEvidence, policy: Po
             and v.task == f"{top.task}@{depth}"
         )
         if deeper and top.decision in HOLDS:
-            found += _limits(top, deeper, items[top.task, top.arm], policy)
+            found += _limits(top, deeper, items, policy)
     return found
 
 
@@ -69,8 +70,12 @@ def counted(verdicts: Sequence[TaskVerdict]) -> list[TaskVerdict]:
 
 
 def _limits(
-    top: TaskVerdict, deeper: Sequence[tuple[int, TaskVerdict]], item: Evidence, policy: Policy
+    top: TaskVerdict,
+    deeper: Sequence[tuple[int, TaskVerdict]],
+    items: Mapping[tuple[str, str], Evidence],
+    policy: Policy,
 ) -> list[Finding]:
+    item = items[top.task, top.arm]
     chain = [(max((a.prompt_tokens for a in item.spec.first()), default=0), top), *deeper]
     by_depth = [_facts(depth, verdict) for depth, verdict in chain]
     safe = 1
@@ -89,17 +94,19 @@ def _limits(
                 by_depth,
             )
         )
-    least = policy.thresholds.min_speed_ratio
+    least, confidence = policy.thresholds.min_speed_ratio, policy.thresholds.confidence
+    speeds = [list(samples(items[v.task, v.arm]).values()) for _, v in chain]
     worth = 0
-    while worth < safe and (ratio := chain[worth][1].speed_ratio) is not None and ratio >= least:
+    while worth < safe and speeds[worth] and not surely_below(speeds[worth], least, confidence):
         worth += 1
-    if 0 < worth < safe and (ratio := chain[worth][1].speed_ratio) is not None:
+    ratio, before = (chain[i][1].speed_ratio if 0 <= i < safe else None for i in (worth, worth - 1))
+    if ratio is not None and before is not None:
         found.append(
             _finding(
                 "slower-at-depth",
                 top,
                 f"decodes at {ratio:.2f} times plain's rate at {chain[worth][0]:,} tokens of context; "
-                f"up to {chain[worth - 1][0]:,} it is worth it ({chain[worth - 1][1].speed_ratio:.2f})",
+                f"up to {chain[worth - 1][0]:,} it {held_up(before, least)} ({before:.2f})",
                 chain[worth - 1][0],
                 by_depth,
             )

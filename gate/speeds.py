@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import Any
 
@@ -34,6 +34,18 @@ def samples(evidence: Evidence) -> dict[str, float]:
         f"{evidence.task}/{p}" if batch_of.get(p) is None else f"batch {batch_of[p]}": ratio
         for p, ratio in ratios(evidence).items()
     }
+
+
+def surely_below(ratios: Sequence[float], least: float, confidence: float) -> bool:
+    """Whether the median lies below `least` beyond what speeds scatter by: its interval does, or, of too few for one,
+    every ratio."""
+    bounds = median_interval(ratios, confidence)
+    return (bounds[1] if bounds else max(ratios)) < least
+
+
+def held_up(ratio: float, least: float) -> str:
+    """What is said of a depth before the one at which the arm is surely slower."""
+    return "is worth it" if ratio >= least else "is hardly slower"
 
 
 def speed_ratio(evidence: Evidence) -> float | None:

@@ -10,7 +10,7 @@ from statistics import median
 from gate.evidence import Evidence
 from gate.policy import Policy
 from gate.rules.base import TaskRule, finding
-from gate.speeds import ratios
+from gate.speeds import held_up, ratios, surely_below
 from gate.types import Finding
 
 MIN_PROMPTS = 3
@@ -31,24 +31,25 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Finding]:
         if lengths[prompt] > 0:
             levels[int(math.log(lengths[prompt] / shortest) / spread)].append(prompt)
     read = [
-        (max(lengths[p] for p in prompts), median(found[p] for p in prompts))
+        (max(lengths[p] for p in prompts), [found[p] for p in prompts])
         for _, prompts in sorted(levels.items())
         if len(prompts) >= MIN_PROMPTS
     ]
-    least = policy.thresholds.min_speed_ratio
+    least, confidence = policy.thresholds.min_speed_ratio, policy.thresholds.confidence
     good = 0
-    while good < len(read) and read[good][1] >= least:
+    while good < len(read) and not surely_below(read[good][1], least, confidence):
         good += 1
     if 0 < good < len(read):
-        depth, ratio = read[good]
+        before, (depth, values) = median(read[good - 1][1]), read[good]
+        ratio = median(values)
         yield finding(
             evidence,
             RULE.code,
             "limit",
             f"decodes at {ratio:.2f} times plain's rate with prompts of up to {depth} tokens; "
-            f"up to {read[good - 1][0]} tokens it is worth it ({read[good - 1][1]:.2f})",
+            f"up to {read[good - 1][0]} tokens it {held_up(before, least)} ({before:.2f})",
             limit={"depth": read[good - 1][0]},
-            by_depth=[list(pair) for pair in read],
+            by_depth=[[depth, median(values)] for depth, values in read],
         )
 
 
@@ -56,7 +57,7 @@ RULE = TaskRule(
     code="slower-at-depth",
     severity="limit",
     basis="pair",
-    summary="Faster than plain on short contexts and slower on long ones.",
+    summary="Faster than plain on short contexts and slower on long ones, beyond chance.",
     advice="Switch the head off beyond the context length named.",
     check=check,
 )

@@ -71,6 +71,13 @@ def test_slower_at_a_depth_limits_to_the_last_that_is_worth_it(scene):
     assert verdict.worth_it is True, "up to the limit it is worth it"
 
 
+def test_slower_at_a_depth_by_no_more_than_chance_limits_nothing(scene):
+    deepen(scene, 512)
+    scene.change_all(task="csv@512", decode_s=2.1)
+    scene.change("w1", task="csv@512", decode_s=1.9)
+    assert (scene.verdict().decision, scene.verdict().tasks[0].limits) == ("serve", {})
+
+
 def test_slower_everywhere_is_no_depth(scene):
     deepen(scene, 512)
     for task in ("csv", "csv@512"):

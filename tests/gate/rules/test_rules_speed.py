@@ -69,3 +69,16 @@ def test_the_ratio_is_paired_by_prompt(scene):
         scene.change(prompt, arm="plain", decode_s=plain)
         scene.change(prompt, decode_s=arm)
     assert scene.verdict().tasks[0].speed_ratio == pytest.approx((1.25 + 2.0) / 2)
+
+
+def test_a_depth_that_is_slower_by_no_more_than_chance_limits_nothing(scene):
+    depths(scene, {512: 1.1, 98304: 0.9})
+    scene.change("d98304-0", task="deep", decode_s=1.9)
+    assert scene.verdict().decision == "serve"
+    depths(scene, {512: 1.1, 4096: 0.97, 98304: 0.3})
+    scene.change("d4096-0", task="deep", decode_s=1.9)
+    verdict = scene.verdict()
+    assert verdict.tasks[1].limits == {"depth": 4096}
+    assert "up to 4096 tokens it is hardly slower (0.97)" in next(
+        f.message for f in verdict.findings if f.code == "slower-at-depth"
+    )
