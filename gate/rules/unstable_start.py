@@ -1,4 +1,4 @@
-"""unstable-start: built afresh, the same arm sometimes accepts all but nothing, though its text is unchanged."""
+"""unstable-start: built afresh, the same arm sometimes accepts nothing or far less, though its text is unchanged."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from gate.rules.base import TaskRule, finding, percent
 from gate.rules.not_exercised import LONG
 from gate.types import Finding
 
+LEAST = 0.5
+"""Share of the acceptance that the same prompt had before below which a start is no chance variation of another."""
+
 
 def check(evidence: Evidence, policy: Policy) -> Iterator[Finding]:
     starts: defaultdict[int, list[AnswerFacts]] = defaultdict(list)
@@ -19,29 +22,32 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Finding]:
         anew = answer.probe == "start" or (answer.probe == "state" and answer.session > 0)
         if anew and answer.failure is None:
             starts[answer.session].append(answer)
-    usual = acceptance(believed(evidence.spec.first())).rate
+    first = believed(evidence.spec.first())
+    usual = acceptance(first).rate
     if usual is None or usual < dead_below(evidence.spec.arm.k, policy.thresholds):
         return
     for session, answers in starts.items():
         total = acceptance(answers)
+        again = {a.prompt for a in answers}
+        due = acceptance(a for a in first if a.prompt in again).rate or usual
         if total.accepted is None or total.drafted is None:
             continue
         if total.drafted == 0:
             dead, what = sum(a.tokens for a in answers) >= LONG, "drafted nothing (0/0)"
-        else:  # the same prompt again: the usual acceptance is what is due
-            low = total.accepted < policy.thresholds.collapse_share * usual * total.drafted
-            dead = low and improbable(total.accepted, total.drafted, usual)
+        else:
+            low = total.accepted < LEAST * due * total.drafted
+            dead = low and improbable(total.accepted, total.drafted, due)
             what = f"has an acceptance of {percent(total.accepted, total.drafted)}"
         if dead:
             yield finding(
                 evidence,
                 RULE.code,
                 "block",
-                f"start {session} of {len(starts)} {what}, where {100 * usual:.1f} % are usual",
+                f"start {session} of {len(starts)} {what}, where {100 * due:.1f} % are usual",
                 session=session,
                 accepted=total.accepted,
                 drafted=total.drafted,
-                usual=usual,
+                usual=due,
             )
 
 
@@ -49,7 +55,7 @@ RULE = TaskRule(
     code="unstable-start",
     severity="block",
     basis="arm",
-    summary="A fresh start of the same arm accepts all but no draft, or makes none.",
+    summary="A fresh start of the same arm accepts far fewer drafts of the same prompt, or makes none.",
     advice="Check acceptance after each start of the server, or try another runtime version.",
     check=check,
 )

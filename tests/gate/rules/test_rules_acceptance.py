@@ -211,12 +211,16 @@ def test_a_start_that_accepts_nothing(scene):
     assert "start 2" in scene.found("unstable-start").message
 
 
-def test_a_start_that_accepts_as_good_as_nothing(scene):
-    scene.probe("w1", "start", session=2, accepted=1, drafted=60)
-    assert "an acceptance of 1.7 % (1/60), where 81.8 % are usual" in scene.found("unstable-start").message
-    scene.probes.clear()
-    scene.probe("w1", "start", session=2, accepted=20, drafted=60)
-    assert scene.verdict().decision == "serve"
+@pytest.mark.parametrize(("accepted", "unstable"), [(1, True), (20, True), (30, False)])
+def test_a_start_that_accepts_far_less_than_the_same_prompt_had(scene, accepted, unstable):
+    for prompt in ("w2", "w3", "w4"):
+        scene.change(prompt, accepted=30)  # what other prompts have says nothing of this one
+    scene.probe("w1", "start", session=2, accepted=accepted, drafted=60)
+    assert scene.verdict().reasons == (("unstable-start",) if unstable else ())
+    if accepted == 1:
+        assert (
+            "an acceptance of 1.7 % (1/60), where 81.8 % are usual" in scene.found("unstable-start").message
+        )
 
 
 @pytest.mark.parametrize(("kind", "session"), [("start", 2), ("state", 1)])
