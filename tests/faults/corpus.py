@@ -1,7 +1,8 @@
 """All situations: clean ones from real answers as they are, faulty ones by injecting one fault into a clean one.
 
 A prompt whose answer is long (two where answers are short), with each K, is one clean situation, unless the recorded
-answers really lost something there: that is a fault of its own kind ("a real flip"), labelled by counting its grades.
+answers really lost something there, or plain passes nothing that could be lost: those are faults of their own kinds ("a
+real flip", "plain really fails every case"), labelled by counting their grades.
 """
 
 from __future__ import annotations
@@ -123,6 +124,8 @@ def real(recorded: Recorded) -> Iterator[Situation]:
             run = honest(recorded, task, prompts, name)
             label = _lost(run)
             fault = "a real flip" if label else ""
+            if not _passed(run):
+                label, fault = frozenset({"plain-floor"}), "plain really fails every case"
             yield Situation(f"{task}/{'+'.join(prompts)}/{name}", fault, label, half_of(task, prompts), run)
     for arm in recorded.arms.values():
         if not arm.head:
@@ -192,6 +195,11 @@ def _again(situation: Situation, fault: str, label: set[str], policy: str) -> Si
 def _differs(run: Run) -> bool:
     plain = {a.prompt: a.ids for a in run.first("plain")}
     return any(a.ids != plain[a.prompt] for a in run.first(run.arm))
+
+
+def _passed(run: Run) -> int:
+    """Cases that plain passes in a run as recorded."""
+    return sum(g.passed for g in run.recorded_grades if g.arm == "plain" and g.repeat == 0)
 
 
 def _lost(run: Run) -> frozenset[str]:

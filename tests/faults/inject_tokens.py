@@ -106,7 +106,7 @@ def wrong_token(run: Run, rng: random.Random, tools: Tools) -> Run | None:
     place = rng.randrange(ROOM, len(ids) - ROOM)
     others = sorted(set(ids) - {ids[place]} - tools.tokens.control_ids)
     new = (*ids[:place], rng.choice(others), *ids[place + 1 :])
-    return tools.changed(_as_plain(run, prompt, tools), prompt, lambda a: tools.delivered(a, new))
+    return tools.changed(run, prompt, lambda a: tools.delivered(a, new))
 
 
 def leak_after_stop(run: Run, rng: random.Random, tools: Tools) -> Run | None:
@@ -172,9 +172,7 @@ def ends_without_its_stop(run: Run, rng: random.Random, tools: Tools) -> Run | N
     if found is None or found[1][-1] not in tools.tokens.stop_ids:
         return None
     ids = found[1][: -rng.randint(3, ROOM)]
-    return tools.changed(
-        _as_plain(run, found[0], tools), found[0], lambda a: tools.delivered(a, ids, finish="stop")
-    )
+    return tools.changed(run, found[0], lambda a: tools.delivered(a, ids, finish="stop"))
 
 
 def control_token(run: Run, rng: random.Random, tools: Tools) -> Run | None:
@@ -231,18 +229,14 @@ def _steps(steps: Sequence[int], total: int) -> tuple[int, ...]:
 
 
 def _pick(run: Run, rng: random.Random, least: int) -> tuple[str, tuple[int, ...]] | None:
-    """A prompt, and the ids of plain's first answer to it, of at least this length."""
-    long = [a for a in run.first("plain") if len(a.ids) >= least]
+    """A prompt to which the arm gave plain's own answer, so that the fault is all that differs, and that answer's ids.
+
+    least: its length in tokens.
+    """
+    given = {a.prompt: a.ids for a in run.first(run.arm)}
+    long = [a for a in run.first("plain") if len(a.ids) >= least and given.get(a.prompt) == a.ids]
     chosen = rng.choice(long) if long else None
     return None if chosen is None else (chosen.prompt, chosen.ids)
-
-
-def _as_plain(run: Run, prompt: str, tools: Tools) -> Run:
-    """The run with the arm's answer to a prompt being plain's: a fault is put into an answer that had none."""
-    plain = next(a for a in run.first("plain") if a.prompt == prompt)
-    margins = tuple(m for m in run.recorded_margins if m.prompt != prompt)
-    run = msgspec.structs.replace(run, recorded_margins=margins)
-    return tools.changed(run, prompt, lambda a: tools.delivered(a, plain.ids, finish=plain.finish))
 
 
 def _spans(
@@ -265,9 +259,7 @@ def _spans(
         return None
     budget = run.first("plain")[0].max_new_tokens
     cut = {"finish": "length"} if len(new) > budget else {}
-    return tools.changed(
-        _as_plain(run, prompt, tools), prompt, lambda a: tools.delivered(a, new[:budget], **cut)
-    )
+    return tools.changed(run, prompt, lambda a: tools.delivered(a, new[:budget], **cut))
 
 
 def _cut(ids: Sequence[int], at: int, size: int) -> list[int]:

@@ -1,7 +1,8 @@
 """Decode the real answers that the fault corpus is made from, once, and keep them under tests/faults/answers.
 
-usage: python -m tests.faults.record MODEL [--prompts 16] [--other-head DIR]   (15 minutes of two idle cores)
+usage: python -m tests.faults.record MODEL [--prompts 16] [--other-head DIR]   (7 minutes of two idle cores)
        python -m tests.faults.record MODEL --forks 40                          (then)
+       python -m tests.faults.record MODEL --losses 60                         (then)
        python -m tests.faults.record MODEL --margins                           (last, and after each new fault)
 
 Every task gets prompts from its own template (seed 11: none of them is one of the task's own prompts, on which
@@ -9,8 +10,9 @@ thresholds could have been looked at). Plain is decoded twice, every K once; mtp
 first prompts. Heads that are wrong are real as well (`bad_heads`), on a few prompts. Grades come from the sandbox.
 Margins are replayed for every divergence of the corpus, those that were injected included.
 
-`--forks N` then looks through N more prompts of prose and N / 3 of code (seed 12) for such that part from plain at some
-K, and adds those: near-ties are rare, and a gate must not cry wolf over them.
+`--forks N` then looks through N more prompts of prose and N / 3 of code (seed 12) for such that part from plain at
+some K, and adds those: near-ties are rare, and a gate must not cry wolf over them. `--losses N` looks through N of code
+(same seed, without those that are there) for such on which a flip really cost cases, which is rarer still, and adds those.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import argparse
 import gzip
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from itertools import zip_longest
 from pathlib import Path
@@ -70,12 +72,17 @@ def main() -> None:
         "--other-head", type=Path, help="another model of the same shape, whose head doesn't belong"
     )
     parser.add_argument("--forks", type=int, help="add prompts on which the arms part, from so many a task")
+    parser.add_argument(
+        "--losses", type=int, help="add prompts on which a flip cost cases, from so many a task"
+    )
     parser.add_argument("--margins", action="store_true", help="measure the margins that are missing")
     options = parser.parse_args()
     if options.margins:
         record_margins(options.model)
     elif options.forks:
         record_forks(options.model, options.forks)
+    elif options.losses:
+        record_losses(options.model, options.losses)
     else:
         record_answers(options.model, options.prompts, options.other_head)
 
@@ -127,12 +134,35 @@ def record_answers(path: Path, prompts: int, other_head: Path | None) -> None:
 
 def record_forks(path: Path, count: int) -> None:
     """Add those of `count` further prompts (of prose; a third as many of code) on which an arm parts from plain."""
-    recorded = Recorded()
     tasks = [
         msgspec.structs.replace(task, prompts=task.prompts[: count if task.kind == "prose" else count // 3])
         for task in _tasks(count, FORK_SEED)
         if task.kind != "exact"
     ]
+    _record_more(path, tasks, lambda plain, other: first_difference(plain, other) is not None)
+
+
+def record_losses(path: Path, count: int) -> None:
+    """Add those of `count` further prompts of code on which an arm parts from plain and passes fewer cases."""
+    there = Recorded().about.prompts
+    tasks = [
+        msgspec.structs.replace(task, prompts=tuple(p for p in task.prompts if p.id not in there[task.name]))
+        for task in _tasks(count, FORK_SEED)
+        if task.kind not in ("exact", "prose")
+    ]
+
+    def lost(plain: Answer, other: Answer) -> bool:
+        if first_difference(plain, other) is None:
+            return False
+        before, after = grade(tasks, [plain, other])
+        return after.passed < before.passed
+
+    _record_more(path, tasks, lost)
+
+
+def _record_more(path: Path, tasks: list[Task], wanted: Callable[[Answer, Answer], bool]) -> None:
+    """Decode prompts plain and by `FORK_KS`; add those of which an arm's answer beside plain's is wanted."""
+    recorded = Recorded()
     model = inspect_model(path)
     asked = _asked(
         tasks, prepare(model, [p.text for t in tasks for p in t.prompts], properties=PROPERTIES).rendered
@@ -140,9 +170,9 @@ def record_forks(path: Path, count: int) -> None:
     arms = [recorded.arms["plain"], *(recorded.arms[f"mtp@{k}"] for k in FORK_KS)]
     answers = decode(path, arms, {}, asked, {})
     plain = {(a.task, a.prompt): a for a in answers if a.arm == "plain"}
-    forked = {(a.task, a.prompt) for a in answers if first_difference(plain[a.task, a.prompt], a) is not None}
-    chosen = [a for a in asked if (a.task, a.prompt) in forked]
-    answers = [a for a in decode(path, arms[:1], {"plain": 2}, chosen, {}) if (a.task, a.prompt) in forked]
+    found = {(a.task, a.prompt) for a in answers if wanted(plain[a.task, a.prompt], a)}
+    chosen = [a for a in asked if (a.task, a.prompt) in found]
+    answers = [a for a in decode(path, arms[:1], {"plain": 2}, chosen, {}) if (a.task, a.prompt) in found]
     for task in tasks:
         more = tuple(a.prompt for a in chosen if a.task == task.name)
         recorded.about.prompts[task.name] = (*recorded.about.prompts[task.name], *more)
@@ -152,7 +182,7 @@ def record_forks(path: Path, count: int) -> None:
     write("grades", [*recorded.grades.values(), *grade(tasks, answers)])
     write("answers", [*recorded.answers.values(), *answers])
     (FOLDER / "answers.part").unlink()
-    print(f"{len(chosen)} of {len(asked)} prompts fork and were added")
+    print(f"{len(chosen)} of {len(asked)} prompts were added")
 
 
 def record_margins(path: Path) -> None:
