@@ -12,7 +12,7 @@ Margins are replayed for every divergence of the corpus, those that were injecte
 
 `--forks N` then looks through N more prompts of prose and N / 3 of code (seed 12) for such that part from plain at
 some K, and adds those: near-ties are rare, and a gate must not cry wolf over them. `--losses N` looks through N of code
-(same seed, without those that are there) for such on which a flip really cost cases, which is rarer still, and adds those.
+(same seed, without those that are there) for such on which a flip really cost cases, which is rarer still.
 """
 
 from __future__ import annotations
