@@ -16,7 +16,6 @@ from typing import Any
 
 import msgspec
 
-from evals.speed import median_interval
 from gate import __version__
 from gate.cases import pair_cases
 from gate.caveats import caveats
@@ -27,7 +26,7 @@ from gate.rules.base import Basis
 from gate.rules.registry import ORDER, RUN_RULES, SEVERITY_OF, TASK_RULES
 from gate.scores import with_scores
 from gate.sentences import task_sentence, what_to_do, whole_sentence
-from gate.speeds import samples, speed_facts, speed_ratio
+from gate.speeds import samples, speed_facts, speed_ratio, surely_below
 from gate.summary import summarise
 from gate.types import Decision, Finding, Severity, TaskVerdict, Verdict
 from gate.waivers import apply_waivers, waiver_findings
@@ -251,10 +250,10 @@ def _worth_it(run: RunEvidence, whole: Sequence[TaskVerdict], policy: Policy) ->
                 found |= samples(item)
         if not found:
             return None
-        least = policy.thresholds.min_speed_ratio
-        bounds = median_interval(list(found.values()), policy.thresholds.confidence)
-        enough = median(found.values()) >= least
-        worth.append(True if enough else False if bounds is None or bounds[1] < least else None)
+        least, all_ratios = policy.thresholds.min_speed_ratio, list(found.values())
+        enough = median(all_ratios) >= least
+        too_slow = surely_below(all_ratios, least, policy.thresholds.confidence)
+        worth.append(True if enough else False if too_slow else None)
     if False in worth:
         return False
     return None if None in worth or not worth else True

@@ -9,19 +9,17 @@ from evals.speed import median_interval
 from gate.evidence import Evidence
 from gate.policy import Policy
 from gate.rules.base import TaskRule, finding
-from gate.speeds import samples
+from gate.speeds import samples, surely_below
 from gate.types import Finding
 
 
 def check(evidence: Evidence, policy: Policy) -> Iterator[Finding]:
     found = samples(evidence)
     least = policy.thresholds.min_speed_ratio
-    if not found or median(found.values()) >= least:
+    if not found or not surely_below(list(found.values()), least, policy.thresholds.confidence):
         return
     ratio = median(found.values())
     bounds = median_interval(list(found.values()), policy.thresholds.confidence)
-    if bounds is not None and bounds[1] >= least:
-        return
     what = "prompts" if evidence.spec.arm.concurrency == 1 else "batches"
     within = f", {bounds[0]:.2f} to {bounds[1]:.2f}" if bounds else ""
     yield finding(

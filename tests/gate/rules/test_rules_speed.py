@@ -40,6 +40,17 @@ def test_slower_by_no_more_than_chance_is_neither_worth_it_nor_not(scene):
         assert ("isn't worth it" in verdict.what_to_do) is (worth is False)
 
 
+@pytest.mark.parametrize(
+    ("ratios", "worth"),
+    [((0.9, 0.95, 0.97, 0.99), False), ((0.9, 0.95, 0.97, 1.2), None), ((0.9, 1.1, 1.2, 1.3), True)],
+)
+def test_so_few_prompts_are_slower_where_each_of_them_is(scene, ratios, worth):
+    for prompt, ratio in zip(("w1", "w2", "w3", "w4"), ratios, strict=True):
+        scene.change(prompt, decode_s=2.0 / ratio)
+    assert scene.verdict().worth_it is worth
+    assert ("slower-than-plain" in scene.codes()) is (worth is False)
+
+
 def test_faster_short_and_slower_long_is_served_up_to_a_depth(scene):
     """openvino.genai#4483: 3.4 times faster at 512 tokens, 3.1 times slower at 98K."""
     depths(scene, {512: 3.4, 4096: 1.2, 98304: 0.32})
