@@ -68,12 +68,12 @@ def _tokens_comparable(base: Answer, other: Answer) -> bool:
 
 
 def _by_text(base: Answer, other: Answer, tokens: Tokens) -> Comparison:
-    """The comparison by bytes. Where a structure is looked for, pieces stand in for tokens: those of both streams, or
-    words."""
+    """The comparison by bytes. Where a structure is looked for, pieces stand in for tokens: those of both streams where
+    they are cut alike, or words."""
     pieces = Pieces()
-    both = all(whole_cuts(a) for a in (base, other))
+    alike = _cut_alike(base, other)
     cut = [
-        msgspec.structs.replace(a, ids=pieces.cut(a.text, whole_cuts(a) if both else ()))
+        msgspec.structs.replace(a, ids=pieces.cut(a.text, whole_cuts(a) if alike else ()))
         for a in (base, other)
     ]
     found = _compared(cut[0], cut[1], pieces)
@@ -97,6 +97,17 @@ def _by_text(base: Answer, other: Answer, tokens: Tokens) -> Comparison:
         control_tokens=own.control_tokens if own else (),
         stream_matches=own.stream_matches if own else None,
     )
+
+
+def _cut_alike(base: Answer, other: Answer) -> bool:
+    """Whether two streams came in the same pieces up to where their texts part. One that delivers several tokens at a
+    time, as speculation does, has other pieces of the same text."""
+    one, two = whole_cuts(base), whole_cuts(other)
+    if not one or not two or base.text == other.text:
+        return False
+    same = common_prefix(one, two)
+    parts, start = common_prefix(base.text, other.text), sum(one[:same])
+    return start + max(one[same : same + 1] + two[same : same + 1], default=0) >= parts
 
 
 def _over(answer: Answer) -> int:

@@ -193,3 +193,32 @@ def test_prefixes_agree_up_to_the_divergence_and_no_further(prefix, a, b):
     mine, theirs = base.text.encode(), other.text.encode()
     assert mine[:o] == theirs[:o] and mine[o : o + 1] != theirs[o : o + 1]
     assert base.text.startswith(c.divergence.before[-5:] or "") or c.divergence.before in base.text
+
+
+SAID = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
+
+
+def streamed(text, *sizes, arm="plain"):
+    """An answer over HTTP whose ids nobody told; its stream cut into pieces of these sizes, again and again."""
+    cuts, left = [], len(text)
+    while left:
+        cuts.append(min(left, sizes[len(cuts) % len(sizes)]))
+        left -= cuts[-1]
+    return answer((), text, arm=arm, ids_from=None, cuts=tuple(cuts))
+
+
+def test_a_stream_of_several_tokens_at_a_time_is_the_same_text():
+    """As servers that speculate send it: what a step accepted comes at once."""
+    c = compare(streamed(SAID, 4), streamed(SAID, 9, 2, 5, arm="served"), Vocabulary())
+    assert c.identical and c.divergence is None and c.realignment is None
+
+
+def test_words_lost_from_a_stream_that_is_cut_otherwise_are_found_all_the_same():
+    lost = SAID.replace(" five six seven", "").replace(" twelve thirteen", "")
+    c = compare(streamed(SAID, 4), streamed(lost, 9, 2, 5, arm="served"), Vocabulary())
+    assert [s.text for s in c.realignment.skipped] == [" five six seven", " twelve thirteen"]
+    pieces = streamed(SAID, 4)
+    fewer = answer(
+        (), SAID[:8] + SAID[16:], arm="served", ids_from=None, cuts=(*pieces.cuts[:2], *pieces.cuts[4:])
+    )
+    assert [s.text for s in compare(pieces, fewer, Vocabulary()).realignment.skipped] == [SAID[8:16]]

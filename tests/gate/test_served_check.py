@@ -113,6 +113,15 @@ def test_a_sound_served_head_is_served(served: Served, monkeypatch: pytest.Monke
     assert (sent["temperature"], sent["seed"], sent["stream"], sent["max_tokens"]) == (0, 1, True, 48)
 
 
+def test_a_server_that_sends_several_tokens_at_a_time_is_served(served: Served) -> None:
+    code, verdict, run = served.check("--no-state-probe", fault="three at a time")
+    assert (code, verdict["decision"]) == (0, "serve"), verdict["findings"]
+    assert "diverged" not in {f["code"] for f in verdict["findings"]}
+    answers = [json.loads(line) for line in (run / "answers.jsonl").read_text().splitlines()]
+    pieces = {a["arm"]: len(a["cuts"]) for a in answers if a["probe"] is None and a["prompt"] == "rain"}
+    assert pieces["served"] < pieces["plain"] / 2
+
+
 @pytest.mark.parametrize(("fault", "code"), FAULTS.items())
 def test_each_fault_is_named_and_none_is_served(served: Served, fault: str, code: str) -> None:
     hang = ("--hang-timeout", "2s") if fault == "stall" else ()
