@@ -35,9 +35,14 @@ class Pieces:
         return self._texts.get(token, "")
 
 
-def units(answer: Answer) -> tuple[int, ...]:
-    """What an answer is made of: its ids, or its text's pieces where it has none."""
-    return answer.ids or Pieces().cut(answer.text, whole_cuts(answer))
+def readings(answer: Answer) -> tuple[tuple[int, ...], ...]:
+    """What an answer is made of: its ids, or where it has none its text's words, and its stream's pieces too: one that
+    brings several tokens at a time, here more and there fewer, hides what comes again."""
+    if answer.ids:
+        return (answer.ids,)
+    cuts = whole_cuts(answer)
+    words = Pieces().cut(answer.text)
+    return (words, Pieces().cut(answer.text, cuts)) if cuts else (words,)
 
 
 def whole_cuts(answer: Answer) -> tuple[int, ...]:

@@ -18,7 +18,7 @@ from evals.bases import alone, bases
 from evals.crossed import Crossed
 from evals.endpoint.layers import Layer, layer_of
 from evals.loops import find_loop, repeated_ngram_share
-from evals.pieces import units
+from evals.pieces import readings
 from evals.speed import decode_rate
 from evals.types import (
     SPECULATIVE,
@@ -280,7 +280,7 @@ def _twin(
 def facts_of(answer: Answer, k: int) -> AnswerFacts:
     """Boil an answer down. k: drafted tokens per verify step of its arm."""
     ids = answer.ids
-    said = units(answer)
+    said = readings(answer)
     digest = hashlib.sha256(msgspec.json.encode(ids))
     digest.update(answer.text.encode("utf-8", "surrogatepass"))
     return AnswerFacts(
@@ -294,9 +294,9 @@ def facts_of(answer: Answer, k: int) -> AnswerFacts:
         max_new_tokens=answer.max_new_tokens,
         tokens=len(ids) if answer.ids_from is not None else answer.reported_tokens or 0,
         empty=not answer.text.strip(),
-        one_token=_one_token(said, answer.finish == "stop"),
-        loops=answer.finish == "length" and find_loop(said) is not None,
-        repeated=repeated_ngram_share(said),
+        one_token=any(_one_token(units, answer.finish == "stop") for units in said),
+        loops=answer.finish == "length" and any(find_loop(units) is not None for units in said),
+        repeated=max(map(repeated_ngram_share, said)),
         fingerprint=digest.hexdigest()[:32],
         finish=answer.finish,
         accepted=answer.accepted,

@@ -233,3 +233,16 @@ def test_spaces_that_a_whole_reply_lacks_at_its_end_are_no_fault_of_the_stream(s
     served.probes.pop()
     served.probe("w1", "whole", text=text[:-5], session=0)
     assert "stream-mismatch" in codes(served, "block")
+
+
+def test_a_loop_that_comes_in_uneven_pieces_is_one(served) -> None:  # type: ignore[no-untyped-def]
+    text = "and the cat sat on the mat " * 60
+    cuts, left = [], len(text)
+    while left:
+        cuts.append(min(left, 3 + len(cuts) ** 2 % 23))
+        left -= cuts[-1]
+    served.change("w1", finish="length", cuts=tuple(cuts), streamed=None)
+    for key, answer in served.answers_by.items():
+        if key[0] != "plain" and key[2] == "w1":
+            served.answers_by[key] = msgspec.structs.replace(answer, text=text)
+    assert "degenerate-spec" in codes(served, "block")
