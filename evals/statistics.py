@@ -269,8 +269,10 @@ def _interval(differences: NDArray[np.float64], confidence: float, seed: int) ->
     if len(differences) < 2:
         return -1.0, 1.0
     if (differences == differences[0]).all():
-        only, count, side = float(differences[0]), float(len(differences)), (1 + confidence) / 2
-        return floor_of([only], [count], side), -floor_of([-only], [count], side)
+        only, unseen = float(differences[0]), 1 - ((1 - confidence) / 2) ** (1 / len(differences))
+        return only - (only + 1) * unseen, only + (
+            1 - only
+        ) * unseen  # `floor_of` has this form for one value
     found = bootstrap(
         (differences,),
         np.mean,
