@@ -1,6 +1,6 @@
 # Two commands that a new user needs: `make check` and `make test`. Everything is set up in .venv, nothing outside.
 .DEFAULT_GOAL := help
-.PHONY: help check test test-all test-export faults lint types contracts bench clean
+.PHONY: help check test test-all test-export test-dialect faults lint types contracts bench clean
 
 # The first Python of at least 3.11 that has venv.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14; do \
@@ -17,6 +17,7 @@ help:
 	@echo 'make test      set up, then lint, type check, import contracts and the test suite'
 	@echo 'make test-all  what CI runs: also the tests that need a system package; allows no skip'
 	@echo 'make test-export  gate export for real: installs torch and optimum-intel (1.6 GB) in a cache of its own'
+	@echo 'make test-dialect  a server of transformers, gated: the same cache, and 100 MB more'
 	@echo 'make faults    the fault corpus, by reason code'
 	@echo 'make bench     benchmarks, with medians'
 
@@ -60,6 +61,10 @@ test-all: lint types contracts
 # Not part of test-all: the exporter's environment alone is 1.6 GB. GATE_EXPORTER_PYTHON names one that is there.
 test-export: $(VENV)/.dev
 	@GATE_TEST_EXPORT=1 $(BIN)/python -m pytest tests/export --durations=10
+
+# Not part of test-all either: it shares the exporter's torch.
+test-dialect: $(VENV)/.dev
+	@GATE_TEST_DIALECT=1 $(BIN)/python -m pytest tests/dialect --durations=10
 
 # The labelled fault corpus: what is blocked, by which reason code, and what is blocked falsely.
 faults: $(VENV)/.dev

@@ -22,6 +22,9 @@ SYSTEM = {
 LONG = {"docker"}
 """What takes minutes to set up: `make test` skips it by name even where it is there."""
 
+ON_REQUEST = {"export": "GATE_TEST_EXPORT", "dialect": "GATE_TEST_DIALECT"}
+"""Folders whose tests need torch, and the variable that asks for them (`make test-export`, `make test-dialect`)."""
+
 SLOW = {
     "test_ci_files.py",
     "test_cli_cache.py",
@@ -55,8 +58,9 @@ SLOW = {
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if not os.environ.get("GATE_TEST_EXPORT"):
-        kept = [item for item in items if item.path.parent.name != "export"]
+    left_out = {folder for folder, asks in ON_REQUEST.items() if not os.environ.get(asks)}
+    if left_out:
+        kept = [item for item in items if item.path.parent.name not in left_out]
         config.hook.pytest_deselected(items=[item for item in items if item not in kept])
         items[:] = kept
     for item in items:

@@ -26,12 +26,12 @@ def layer_of(own: Answer, served: Answer, whole: Answer | None, raw: Answer | No
         return "stream assembly"
     if served.prompt_tokens and own.prompt_tokens and served.prompt_tokens != own.prompt_tokens:
         return "template"
+    if _plain_text(own.text) == _plain_text(served.text):
+        return "detokenizer"
     if raw is not None and not raw.failure and raw.text == own.text:
         return "template"
     if own.text.startswith(served.text) or served.text.startswith(own.text):
         return "stop handling"
-    if _plain_text(own.text) == _plain_text(served.text):
-        return "detokenizer"
     return "decoding"
 
 

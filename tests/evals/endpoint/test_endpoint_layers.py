@@ -35,6 +35,7 @@ def served(text: str, **fields: object) -> Answer:
         (served("one two  three<|im_end|>"), None, None, "stop handling"),
         (served("one two"), None, None, "stop handling"),
         (served("one two three"), None, None, "detokenizer"),
+        (served("one two  three\n"), served("one two  three\n"), SERVED, "detokenizer"),
         (served("\ufffdone two  three"), None, None, "detokenizer"),
         (served("four five"), served("four five"), served("four five"), "decoding"),
         (served("four", prompt_tokens=0), None, served("", failure=Failure("refused", "no")), "decoding"),
