@@ -109,7 +109,7 @@ def transformers_servers(python: Path, site: Path, *models: Path) -> Iterator[li
                 )
             )
             log.close()
-        end = time.monotonic() + 180
+        end = time.monotonic() + 600
         for port, model, process in zip(ports, models, started, strict=True):
             while not _well(port):
                 told = (model.parent / f"{model.name}.log").read_text()[-2000:]
