@@ -79,22 +79,23 @@ class SplitEngine:
         )
 
     def _run(self, prompt: list[int], budget: int, delivery: Delivery) -> tuple[int, int]:
-        """Decode until a stop id or the budget. Drafted tokens that were delivered, and all that were drafted."""
+        """Decode until a stop id or the budget. Drafts accepted and drafted, counted as openvino-genai does: without
+        those of the step that ends the answer, since a stop leaves the ones behind it unjudged."""
         accepted = drafted = 0
+        judged = (0, 0)
         logits, hidden = self._prefill(prompt)
         tokens = [int(np.argmax(logits[-1]))]
         delivery.take(tokens)
         tokens = [*prompt[1:], *tokens]
         while (left := budget - len(delivery.ids)) > 0 and delivery.ids[-1] not in self._stop_ids:
+            accepted, drafted = accepted + judged[0], drafted + judged[1]
             width = min(self._k, left - 1)
             drafts = self._drafter.draft(hidden, tokens, width) if self._drafter and width else []
             choices = np.argmax(self._target.feed([tokens[-1], *drafts], undoable=bool(drafts)), axis=-1)
             held = next((i for i, token in enumerate(drafts) if token != choices[i]), len(drafts))
             tokens = [int(token) for token in choices[: held + 1]]
-            delivered = tokens[: _until(self._stop_ids, tokens)]
-            delivery.take(delivered)
-            drafted += len(drafts)
-            accepted += min(held, len(delivered))
+            delivery.take(tokens[: _until(self._stop_ids, tokens)])
+            judged = (held, len(drafts))
             if drafts:
                 self._target.keep(held + 1)
                 hidden = self._target.hidden()[: held + 1]

@@ -22,6 +22,8 @@ F32 = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}
 KS = (1, 3)
 PROMPTS = {"count": 4, "prose": 4, "csv": 1}
 """Task → how many of its prompts are decoded: a few hundred drafts for each K."""
+BUDGETS = {"csv": 60}
+"""Task → budget, where it is to end an answer; the others end by themselves."""
 
 
 @pytest.fixture(scope="module")
@@ -30,9 +32,15 @@ def answers(
 ) -> dict[str, dict[tuple[str, str], Answer]]:
     """Engine → arm and prompt → answer, at f32: the exported head, and the same head in the split layout."""
     split = split_sample(sample_dir, tmp_path_factory.mktemp("split") / "m")
-    texts = [p.text for task in builtin_tasks() for p in task.prompts[: PROMPTS.get(task.name, 0)]]
+    wanted = [
+        (p.text, BUDGETS.get(task.name, 300))
+        for task in builtin_tasks()
+        for p in task.prompts[: PROMPTS.get(task.name, 0)]
+    ]
+    rendered = prepare(inspect_model(split), [text for text, _ in wanted]).rendered
     asked = [
-        Asked("t", f"{n}", text, 300) for n, text in enumerate(prepare(inspect_model(split), texts).rendered)
+        Asked("t", f"{n}", text, budget)
+        for n, (text, (_, budget)) in enumerate(zip(rendered, wanted, strict=True))
     ]
     found = {}
     for engine, directory in ((GENAI, sample_dir), (SPLIT, split)):
@@ -74,3 +82,15 @@ def test_acceptance_is_within_a_point_of_the_served_engines(
 
     assert rate(SPLIT) == pytest.approx(rate(GENAI), abs=0.01)
     assert rate(SPLIT) > 0.3
+
+
+def test_where_both_take_the_same_steps_both_count_the_same(
+    answers: dict[str, dict[tuple[str, str], Answer]],
+) -> None:
+    """What ends an answer, a stop or the budget, and whether inside a draft, is counted alike."""
+    pairs = [(answers[SPLIT][key], answer) for key, answer in answers[GENAI].items() if key[0] != "plain"]
+    same = [(ours, theirs) for ours, theirs in pairs if ours.steps == theirs.steps]
+    assert len(same) > len(pairs) // 2
+    assert {ours.finish for ours, _ in same} == {"stop", "length"}
+    for ours, theirs in same:
+        assert (ours.accepted, ours.drafted) == (theirs.accepted, theirs.drafted)

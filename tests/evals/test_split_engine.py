@@ -141,17 +141,27 @@ def test_counters_add_up(answers: dict[tuple[str, str], Answer]) -> None:
         if arm == "plain":
             assert (answer.accepted, answer.drafted) == (None, None)
         elif answer.finish == "length":
-            assert answer.accepted == len(answer.ids) - len(answer.steps)
+            assert answer.accepted == sum(step - 1 for step in answer.steps[:-1])
 
 
 @pytest.mark.parametrize("k", [1, 5])
-def test_nothing_is_drafted_beyond_the_budget(k: int, engine: Maker, rendered: tuple[str, ...]) -> None:
+def test_nothing_is_drafted_beyond_the_budget(
+    k: int, engine: Maker, rendered: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drafter = engine(k)._drafter
+    assert drafter is not None
+    asked: list[int] = []
+    draft = drafter.draft
+    monkeypatch.setattr(drafter, "draft", lambda *given: asked.append(given[2]) or draft(*given))
     for budget in (1, 2, 3, 4):
+        asked.clear()
         done = decode(engine(k), rendered[1], budget)
         assert len(done.ids) == budget
         assert done.ids == decode(engine(), rendered[1], budget).ids
-        assert done.drafted is not None and (done.drafted == 0) == (budget <= 2)
-        assert (done.accepted or 0) <= done.drafted <= sum(range(budget - 1))
+        left = [budget - sum(done.steps[:at]) - 1 for at in range(1, len(done.steps))]
+        assert asked == [min(k, room) for room in left if room]
+        assert done.drafted == sum(asked[: len(done.steps) - 2])  # but for the step that ends the answer
+        assert (done.accepted or 0) <= done.drafted
 
 
 def test_a_stop_inside_an_accepted_draft_ends_the_answer(engine: Maker, rendered: tuple[str, ...]) -> None:
@@ -167,7 +177,7 @@ def test_a_stop_inside_an_accepted_draft_ends_the_answer(engine: Maker, rendered
     done = decode(engine(3, stop_ids=(stop,)), rendered[1])
     assert done.ids == whole.ids[: inside + 1] == decode(engine(0, stop_ids=(stop,)), rendered[1]).ids
     assert sum(done.steps) == len(done.ids)
-    assert done.accepted == len(done.ids) - len(done.steps) + 1  # the last step delivered drafts only
+    assert done.accepted == sum(step - 1 for step in done.steps[:-1])  # of the last step none is counted
 
 
 def test_one_request_leaves_nothing_for_the_next(engine: Maker, rendered: tuple[str, ...]) -> None:
