@@ -21,6 +21,9 @@ CONSTRAINTS = Path(__file__).with_name("constraints.txt")
 
 _ERROR = re.compile(r"(ERROR:|[\w.]*(Error|Exception)\b)")
 
+ROOM = 4 << 30
+"""Bytes that must be free where the environment is made: 1.6 GB for it with torch's CPU build, and pip's downloads."""
+
 READY = "ready"
 _PROBE = "import importlib.metadata as m; print(m.version('optimum-intel'), m.version('openvino'), m.version('torch'))"
 
@@ -42,6 +45,7 @@ def exporter_python(given: Path | None, say: Callable[[str], None]) -> Path:
         home.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{home}.lock"):
             if not (home / READY).is_file():
+                _check_room(home)
                 say(f"making the exporter's environment in {home} (once; torch and optimum-intel, minutes)")
                 _make(home)
     except OSError as error:
@@ -91,6 +95,17 @@ def _make(home: Path) -> None:
     _run([*install, "--no-deps", *pins])
     _probe(home / "bin" / "python")
     (home / READY).touch()
+
+
+def _check_room(home: Path) -> None:
+    """pip's own sentence comes after minutes, and doesn't say where it ran out."""
+    free = shutil.disk_usage(home.parent).free
+    if free < ROOM:
+        raise ExporterMissing(
+            f"{home.parent}: expected {ROOM / 1e9:.1f} GB free for the exporter's environment, found {free / 1e9:.1f} "
+            "GB. Make room, set XDG_CACHE_HOME to a place that has it, or name an interpreter that has optimum-intel "
+            "with --exporter-python."
+        )
 
 
 def _run(command: list[str]) -> None:

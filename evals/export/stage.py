@@ -39,7 +39,7 @@ def stage(checkpoint: Checkpoint, into: Path) -> None:
     single = set(named.values()) == {SINGLE} and not (checkpoint.path / INDEX).is_file()
     for file in sorted(checkpoint.path.iterdir()):
         if file.name != INDEX and not file.name.startswith("."):
-            (into / (_RENAMED if single and file.name == SINGLE else file.name)).symlink_to(file.resolve())
+            (into / (_RENAMED if single and file.name == SINGLE else file.name)).symlink_to(file.absolute())
     made = _stacked(checkpoint)
     size = _write(into / HEAD_FILE, made)
     body = {name: _RENAMED if single else file for name, file in named.items() if not name.startswith("mtp.")}

@@ -166,9 +166,9 @@ def weight_map(root: Path) -> dict[str, str]:
             f"{index}: expected an index of safetensors, found: {error}. Fetch it again."
         ) from error
     for name in set(named.values()):
-        if "/" in name or name.startswith("."):
+        if not _is_file_name(name):
             raise ModelDirError(
-                f"{index}: names a file outside the directory ({name[:80]!r}). Fetch it again."
+                f"{index}: expected names of files in its own directory, found {name[:80]!r}. Fetch it again."
             )
     return named
 
@@ -193,6 +193,12 @@ def head_tensors(root: Path) -> dict[str, Tensor]:
                 )
             found[name.removeprefix("mtp.")] = held[name]
     return found
+
+
+def _is_file_name(name: str) -> bool:
+    """Whether a file of the directory can have this name, which is not hidden and at most 255 bytes long."""
+    length = len(name.encode("utf-8", "surrogatepass"))
+    return 0 < length <= 255 and not name.startswith(".") and not {"/", "\0"} & set(name)
 
 
 class _Index(msgspec.Struct, frozen=True):

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -137,6 +138,16 @@ def test_an_environment_that_cannot_be_made_is_no_environment_the_next_time(
         exporter_python(None, told.append)
 
 
+def test_a_disk_without_room_is_told_before_anything_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(environment.shutil, "disk_usage", lambda _: SimpleNamespace(free=1_400_000_000))
+    with pytest.raises(ExporterMissing, match=r"expected 4\.3 GB free .*, found 1\.4 GB.*XDG_CACHE_HOME"):
+        exporter_python(None, pytest.fail)
+    assert not environment_dir().exists()
+
+
 def test_torch_comes_first_and_torchvision_never(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A torchvision of another build than torch's breaks the exporter's imports. venv and pip are stood in for."""
     said = tmp_path / "said"
@@ -202,6 +213,7 @@ def test_a_staged_checkpoint_has_the_same_head_in_float32(
         )
         (given.path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}))
         given = read_checkpoint(given.path)
+    (given.path / "notes").symlink_to("notes")  # a link that leads nowhere is no reason to fail
     (tmp_path / "s").mkdir()
     stage(given, tmp_path / "s")
     staged = read_checkpoint(tmp_path / "s")

@@ -153,7 +153,10 @@ def test_directories_that_are_not_there_or_something_else(tmp_path: Path) -> Non
 def test_an_index_that_names_files_elsewhere_or_not_there(tmp_path: Path) -> None:
     checkpoint = changed(tmp_path / "c")
     for name, words in (
-        ("../c/model.safetensors", "outside the directory"),
+        ("../c/model.safetensors", "expected names of files in its own directory"),
+        ("m" * 300, "expected names of files in its own directory"),
+        ("m\0", "expected names of files in its own directory"),
+        ("", "expected names of files in its own directory"),
         ("two.safetensors", "found none"),
     ):
         index = {"weight_map": {"mtp.fc.weight": name}}
