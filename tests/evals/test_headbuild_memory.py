@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -20,6 +21,14 @@ TEXT = {
     "vocab_size": 1000,
     "mtp_num_hidden_layers": 1,
     "intermediate_size": 16000,
+}
+MIXED = {
+    **TEXT,
+    "intermediate_size": None,
+    "moe_intermediate_size": 512,
+    "shared_expert_intermediate_size": 512,
+    "num_experts": 32,
+    "num_experts_per_tok": 4,
 }
 MOST = 1.5
 CHILD = """
@@ -37,10 +46,22 @@ print((peak() - before) / checkpoint.bytes)
 """
 
 
-@pytest.mark.parametrize("weight_format", ["fp16", "int8", "int4"])
-def test_peak_memory_over_the_heads_size(tmp_path: Path, weight_format: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "fused", "weight_format"),
+    [
+        (TEXT, False, "fp16"),
+        (TEXT, False, "int8"),
+        (TEXT, False, "int4"),
+        (MIXED, True, "fp16"),
+        (MIXED, False, "int4"),
+    ],
+    ids=["dense fp16", "dense int8", "dense int4", "stacked experts fp16", "experts one by one int4"],
+)
+def test_peak_memory_over_the_heads_size(
+    tmp_path: Path, text: dict[str, Any], fused: bool, weight_format: str
+) -> None:
     """Of a child that builds a head of some 270 MB in bf16, over what its imports take before."""
-    checkpoint = noise(tmp_path / "c", expected_shapes(msgspec.convert(TEXT, TextConfig), fused=False), TEXT)
+    checkpoint = noise(tmp_path / "c", expected_shapes(msgspec.convert(text, TextConfig), fused=fused), text)
     ended = subprocess.run(
         [sys.executable, "-c", CHILD, str(checkpoint), weight_format, str(tmp_path / "layer.xml")],
         capture_output=True,
