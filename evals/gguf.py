@@ -18,9 +18,9 @@ import msgspec
 
 from evals.digest import ModelDigests, digest_model
 from evals.engine.child import child_environment, essence
+from evals.gguf_header import read_header
 from evals.model_dir import HeadLayout, ModelDir, ModelDirError, inspect_model
 
-MAGIC = b"GGUF"
 CONVERT: tuple[str, ...] = (sys.executable, "-P", "-m", "evals.engine.convert")
 TIMEOUT_S = 1800.0
 
@@ -74,16 +74,7 @@ def digest_gguf(path: Path) -> ModelDigests:
 
 
 def _convert(path: Path, directory: Path) -> None:
-    try:
-        with path.open("rb") as file:
-            found = file.read(len(MAGIC))
-    except OSError as error:
-        raise ModelDirError(f"{path}: cannot be read ({error}). Check its permissions.") from error
-    if found != MAGIC:
-        raise ModelDirError(
-            f"{path}: expected a GGUF file, found one that begins with {found!r} (a pointer file or a cut download). "
-            "Fetch it again."
-        )
+    header = read_header(path)
     try:
         ended = subprocess.run(
             [*CONVERT, str(path.resolve()), str(directory)],
@@ -99,6 +90,7 @@ def _convert(path: Path, directory: Path) -> None:
     if ended.returncode != 0:
         last = essence(ended.stdout[-2000:].decode("utf-8", "replace"))
         raise ModelDirError(
-            f"{path}: expected a GGUF model that openvino-genai can read (llama, qwen2 or qwen3 architecture), found: "
-            f"{last}"
+            f"{path}: expected a GGUF model that openvino-genai can read (llama, qwen2 or qwen3 architecture), found "
+            f"one of {header.architecture[:40]}: {last}"
         )
+    (directory / "config.json").write_bytes(msgspec.json.encode(header.sizes))

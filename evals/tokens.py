@@ -90,6 +90,11 @@ class TokenTable:
     def __len__(self) -> int:
         return int(self._tokenizer.get_vocab_size(with_added_tokens=True))
 
+    @property
+    def counts(self) -> bool:
+        """Whether `count` splits a text as the model does. Files that were made of a GGUF file may only show tokens."""
+        return self._tokenizer.pre_tokenizer is not None
+
     def count(self, text: str) -> int:
         """Tokens of a text, by this tokenizer, without any that it would put around it."""
         return len(self._tokenizer.encode(text, add_special_tokens=False).ids)

@@ -117,10 +117,10 @@ def planned_tasks(tasks: tuple[Task, ...], settings: Settings) -> tuple[Task, ..
 
 def ask(settings: Settings, model: ModelDir, tasks: tuple[Task, ...], tokens: TokenTable) -> tuple[Chat, ...]:
     """What is asked, prompt by prompt, with the filler that depths need. Raises ModelDirError."""
-    if settings.depths and model.source is not None:
+    if settings.depths and model.source is not None and not tokens.counts:
         raise ModelDirError(
-            f"--depths with {model.source}: expected a model directory, found a GGUF file, whose tokenizer can show "
-            "tokens here and not count them. Export the model, or leave --depths out."
+            f"--depths with {model.source}: expected a tokenizer of byte pairs, found another, which can show tokens "
+            "here and not count them. Export the model, or leave --depths out."
         )
     return chats(tasks, settings.seed, tokens.count)
 

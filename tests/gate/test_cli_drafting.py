@@ -28,10 +28,12 @@ from evals.margins import Margins
 from evals.model_dir import inspect_model
 from evals.plan import Plan
 from evals.records import RunReader
+from evals.tokens import TokenTable
 from evals.types import Answer
 from gate.verify import verify
+from tasks.filler import filler
 from tasks.folder import load_task
-from tests.gate.tiny_drafts import make_draft, name_layers
+from tests.gate.tiny_drafts import make_draft, name_layers, save_int4
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(900), pytest.mark.system("smollm2")]
 
@@ -66,7 +68,7 @@ def smollm() -> Path:
 
 @pytest.fixture(scope="module")
 def work(smollm: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the task, and the file converted: a target, and an int4 draft of itself."""
+    """A folder with the task, the file converted, and an int4 draft of the same model, compressed anew by nncf."""
     folder = tmp_path_factory.mktemp("drafting")
     (folder / "rhyme").mkdir()
     (folder / "rhyme" / "task.toml").write_text(TASK)
@@ -77,7 +79,8 @@ def work(smollm: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "rhyme" / "gold.txt").write_text("one two three four\n")
     (folder / "rhyme" / "mutant.txt").write_text("no\n")
     with opened(smollm, need_head=False) as model:
-        shutil.copytree(model.path, folder / "int4")
+        shutil.copytree(model.path, folder / "converted")
+    save_int4(folder / "converted", folder / "int4")
     return folder
 
 
@@ -88,7 +91,18 @@ def first(run: Path, arm: str) -> Answer:
 @pytest.fixture(scope="module")
 def ran(work: Path, smollm: Path) -> Iterator[tuple[Path, subprocess.CompletedProcess[str]]]:
     result = gate(
-        work, "check", "--model", str(smollm), "--prompt-lookup", "--draft", "int4", *FEW, "--out", "run"
+        work,
+        "check",
+        "--model",
+        str(smollm),
+        "--prompt-lookup",
+        "--draft",
+        "int4",
+        "--depths",
+        "64",
+        *FEW,
+        "--out",
+        "run",
     )
     yield work / "run", result
 
@@ -108,9 +122,14 @@ def test_a_gguf_file_is_gated_with_lookup_and_with_its_own_int4_as_draft(
     assert records.end is not None and records.end.complete
     assert records.end.model_digest_after == records.manifest.model_digest_before
     answers = list(records.answers())
-    assert len(answers) == 3 * 2
+    assert len(answers) == 2 * 3 * 2, "as it is, and behind filler"
     assert [a.failure for a in answers if a.failure] == []
-    assert len({a.ids for a in answers if a.arm == "plain"}) == 1, "plain repeats itself"
+    asked = {a.task: a.prompt_tokens or 0 for a in answers}
+    assert 56 < asked["rhyme@64"] - asked["rhyme"] <= 65, "the file's own tokenizer counts the filler"
+    for task in asked:
+        assert len({a.ids for a in answers if (a.arm, a.task) == ("plain", task)}) == 1, (
+            "plain repeats itself"
+        )
     assert all(a.text.strip() == a.streamed.strip() for a in answers if a.streamed is not None)
 
 
@@ -120,6 +139,8 @@ def test_a_drafts_acceptance_is_counted_and_lookups_is_unknown_not_zero(
     run, _ = ran
     draft, lookup = first(run, "draft@3"), first(run, "lookup@3")
     assert draft.drafted and draft.accepted and draft.accepted <= draft.drafted
+    every = [a for a in RunReader(run).answers() if a.arm == "draft@3"]
+    assert sum(a.accepted or 0 for a in every) < sum(a.drafted or 0 for a in every), "int4 isn't its target"
     assert (lookup.accepted, lookup.drafted) == (None, None)
     assert max(lookup.steps) > 1, "the rhyme is said again, so it is looked up"
     verdict = json.loads((run / "verdict.json").read_text())
@@ -152,7 +173,7 @@ def test_margins_of_a_dense_model_come_from_the_served_graph(
     ran: tuple[Path, subprocess.CompletedProcess[str]], work: Path
 ) -> None:
     """Plain's own answer, and the same with another token at its end: the replay must give plain's up to there."""
-    records, model = RunReader(ran[0]), inspect_model(work / "int4", need_head=False)
+    records, model = RunReader(ran[0]), inspect_model(work / "converted", need_head=False)
     task = load_task(work / "rhyme")
     chat = chats((task,), 0, len)
     plain, draft = (first(ran[0], arm) for arm in ("plain", "draft@3"))
@@ -174,8 +195,8 @@ def test_margins_of_a_dense_model_come_from_the_served_graph(
 @pytest.mark.parametrize("kind", ["eagle3", "dflash"])
 def test_a_draft_that_reads_hidden_states_is_an_arm_by_its_name(kind: DrafterKind, work: Path) -> None:
     if not (work / "named").exists():
-        name_layers(work / "int4", work / "named")
-    make_draft(work / "int4", work / kind, kind)
+        name_layers(work / "converted", work / "named")
+    make_draft(work / "converted", work / kind, kind)
     result = gate(work, "check", "--model", "named", "--draft", kind, *FEW, "--out", f"run-{kind}")
     assert result.returncode in (0, 1, 3), result.stderr
     answer = first(work / f"run-{kind}", f"{kind}@3")
@@ -205,7 +226,7 @@ def test_a_draft_that_cannot_be_run_is_refused_before_decoding(work: Path, smoll
     for args, words in (
         (("--model", str(smollm)), "--prompt-lookup, or --draft DIR"),
         (("--model", "int4", "--draft", str(smollm)), "A GGUF file is read as --model alone"),
-        (("--model", str(smollm), "--prompt-lookup", "--depths", "64"), "expected a model directory"),
+        (("--model", str(smollm), "--prompt-lookup", "--depths", "64,9000"), "at most 8,192 tokens"),
         (("--model", "int4", "--draft", "rhyme"), "expected openvino_model.xml"),
         (("--model", "sample", "--draft", "int4"), "tokens"),
         (("--model", "int4", "--prompt-lookup", "--head", "a=int4"), "one way of speculating"),
@@ -214,3 +235,14 @@ def test_a_draft_that_cannot_be_run_is_refused_before_decoding(work: Path, smoll
         assert result.returncode == 2, result.stderr
         assert words in result.stderr and "Traceback" not in result.stderr
     assert not (work / "never").exists()
+
+
+def test_the_tokenizer_made_of_a_file_splits_as_the_engines(work: Path) -> None:
+    import openvino_genai
+
+    ours = TokenTable.load(work / "converted")
+    theirs = openvino_genai.Tokenizer(str(work / "converted"))
+    text = filler(200, "seed", ours.count) + json.dumps(TASK) + "\n\n  <|im_start|>x = {'ключ': 1_000}\t🙂\n"
+    assert ours.counts
+    assert list(ours.encode(text)) == list(theirs.encode(text, add_special_tokens=False).input_ids.data[0])
+    assert abs(ours.count(filler(200, "seed", ours.count)) - 200) < 8
