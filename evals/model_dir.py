@@ -287,7 +287,8 @@ def _no_head(root: Path, sizes: dict[str, int], declared: int | None) -> str:
             "drop the head: export the checkpoint again (gate export), or rebuild its head (gate head build)."
         )
     return (
-        f"{root}: no head: {expected}, found none, and config declares none. Choose an export that has one."
+        f"{root}: no head: {expected}, found none, and config declares none. Choose an export that has one, or "
+        "speculate another way (--prompt-lookup, --draft DIR)."
     )
 
 

@@ -26,6 +26,7 @@ from evals.gguf import digest_path, digest_target, opened
 from evals.grade import Grader
 from evals.heads import borrowed_head
 from evals.inspection.pairing import require_pairing
+from evals.inspection.whole import require_whole
 from evals.margins import Margins
 from evals.model_dir import ModelDir, require_decodable, require_vision
 from evals.recording import RunWriter
@@ -54,6 +55,7 @@ def run_check(
             opened(settings.model, need_head=settings.own_head, layout=settings.layout)
         )
         require_decodable(model)
+        require_whole(model)
         require_pairing(model)
         drafter = None if settings.draft is None else inspect_drafter(model, settings.draft)
         if shown := [f"{task.name}/{prompt.id}" for task in tasks for prompt in task.prompts if prompt.image]:

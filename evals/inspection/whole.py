@@ -12,7 +12,7 @@ from pathlib import Path
 from evals.inspection.graph import Graph, read_graph
 from evals.inspection.types import Problem
 from evals.inspection.values import unsound_constants
-from evals.model_dir import POINTER, ModelDirError
+from evals.model_dir import POINTER, ModelDir, ModelDirError, list_files
 
 MAX_GRAPHS = 64
 LEFT_OVER = 0.01
@@ -34,6 +34,18 @@ def read_parts(root: Path, sizes: dict[str, int]) -> tuple[dict[str, Graph], lis
         if graph is not None:
             graphs[stem] = graph
     return graphs, problems
+
+
+def require_whole(model: ModelDir) -> None:
+    """Raise ModelDirError where any graph of the directory, its weights or a small file is damaged.
+
+    A part that text doesn't need counts too: a directory that was damaged in one place is no one's export any more.
+    """
+    sizes = list_files(model.path)
+    problems = find_pointers(model.path, sizes) + read_parts(model.path, sizes)[1]
+    for problem in problems:
+        if problem.severity == "error":
+            raise ModelDirError(f"{model.path / problem.where}: {problem.message}")
 
 
 def _is_part(name: str) -> bool:

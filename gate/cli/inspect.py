@@ -44,7 +44,7 @@ def command(
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(found), indent=2))
     else:
-        for line in _lines(found):
+        for line in lines(found):
             click.echo("".join(char if char.isprintable() else "�" for char in line))
     return 0 if found.servable else 2
 
@@ -55,7 +55,8 @@ def _sample() -> Path:
     return sample_dir()
 
 
-def _lines(found: Inspection) -> Iterator[str]:
+def lines(found: Inspection) -> Iterator[str]:
+    """What was found, for people; control characters in it are others' and not to be printed as they are."""
     from gate.units import show_size
 
     yield f"model       {found.path}  ({show_size(found.size)}, {found.model_type or 'of unknown type'})"
