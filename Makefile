@@ -58,7 +58,8 @@ test: lint types contracts
 test-all: lint types contracts
 	@GATE_TEST_NO_SKIP=1 $(BIN)/python -m pytest --durations=60
 
-# Not part of test-all: the exporter's environment alone is 1.6 GB. GATE_EXPORTER_PYTHON names one that is there.
+# Not part of test-all, since the exporter's environment alone is 1.6 GB; CI runs both. GATE_EXPORTER_PYTHON names one
+# that is there.
 test-export: $(VENV)/.dev
 	@GATE_TEST_EXPORT=1 $(BIN)/python -m pytest tests/export --durations=10
 
