@@ -63,7 +63,7 @@ test-all: lint types contracts
 test-export: $(VENV)/.dev
 	@GATE_TEST_EXPORT=1 $(BIN)/python -m pytest tests/export --durations=10
 
-# Not part of test-all either: it shares the exporter's torch.
+# Likewise: it shares the exporter's torch.
 test-dialect: $(VENV)/.dev
 	@GATE_TEST_DIALECT=1 $(BIN)/python -m pytest tests/dialect --durations=10
 
