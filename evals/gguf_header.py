@@ -7,6 +7,7 @@ whole (it maps the file). The format: https://github.com/ggml-org/ggml/blob/mast
 from __future__ import annotations
 
 import math
+import re
 import struct
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
@@ -37,6 +38,9 @@ _SIZES = {
     "num_key_value_heads": "attention.head_count_kv",
     "head_dim": "attention.key_length",
 }
+
+
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
 class GgufHeader(msgspec.Struct, frozen=True):
@@ -86,13 +90,15 @@ class _Reader:
             self._refuse("an alignment that is no number")
         start = -(-self._file.tell() // alignment) * alignment
         architecture = said.get("general.architecture")
-        if not isinstance(architecture, str) or not tensors:
-            self._refuse("no architecture" if tensors else "no tensors")
+        if not isinstance(architecture, str) or not _NAME.fullmatch(architecture) or not tensors:
+            self._refuse("no architecture's name" if tensors else "no tensors")
         sizes = {name: said.get(f"{architecture}.{key}") for name, key in _SIZES.items()}
         return GgufHeader(
             architecture=architecture,
-            sizes={name: value for name, value in sizes.items() if type(value) is int},
-            needed=start + max(ends),
+            sizes={
+                name: value for name, value in sizes.items() if type(value) is int and 0 < value < 1 << 31
+            },
+            needed=min(start + max(ends), 1 << 63),
         )
 
     def _tensor_end(self) -> int:

@@ -82,7 +82,7 @@ def measure(replay: Replay, yardsticks: Yardsticks, prompt: Sequence[int], order
 
     Up to there they are one text: one pass goes by steps of one, as plain did, and one by the arm's own steps. The rest
     of the other answer is re-scored in steps of `SCAN` tokens, and by steps of one, as plain would have, where a token
-    lies further from the best than width noise reaches.
+    then lies further from the best than half of the width noise.
 
     reproduced: plain's replay gave plain's own tokens up to and with the divergence, and the other arm's replay its
     own before it. Raises ReplayError where an id lies outside the vocabulary or the prompt was tokenised otherwise.
@@ -95,7 +95,7 @@ def measure(replay: Replay, yardsticks: Yardsticks, prompt: Sequence[int], order
     verify, reproduced = _by_steps(replay, prompt, order, at, narrow.bests, yardsticks)
     noise = yardsticks.quantiles(width)
     plain, worst = narrow.row, narrow.worst
-    if worst.at > at and worst.gap > noise.get("max", 0.0):
+    if worst.at > at and worst.gap > noise.get("p50", 0.0):
         worst = _worst_by_one(replay, prompt, order.other_ids, at, plain)
     return Measured(
         token_index=at,

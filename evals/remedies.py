@@ -6,6 +6,7 @@ changed settings, so that it can be graded and judged as any run; which trial wo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from evals.types import Answer, Arm
 
 MAX_CHANGES = 8
 EVERY = "*"
+_EVERY_HEAD = re.compile(r"HEAD\s*=\s*\*")
 """In place of a head's name: each of the heads given, in turn."""
 
 
@@ -66,7 +68,7 @@ def parse_remedy(text: str) -> Remedy:
             f"remedy {text[:200]!r}: expected at most {MAX_CHANGES} changes, found {len(changes)}."
         )
     for change in changes:
-        key, _, value = change.partition("=")
+        key, _, value = (part.strip() for part in change.partition("="))
         if key == "K":
             if not value.isascii() or not value.isdigit() or not 1 <= int(value[:9]) <= MAX_K:
                 raise RemedyError(
@@ -130,7 +132,7 @@ def _each(remedy: Remedy, heads: Mapping[str, OtherHead]) -> Iterator[Remedy]:
         return
     for name in heads:
         yield msgspec.structs.replace(
-            remedy, text=remedy.text.replace(f"HEAD={EVERY}", f"HEAD={name}"), head=name
+            remedy, text=_EVERY_HEAD.sub("HEAD=" + name.replace("\\", r"\\"), remedy.text), head=name
         )
 
 

@@ -31,8 +31,11 @@ def set_aside(run: Path) -> int:
     graded = set()
     earlier = set(map(encode, reader.unanswered()))
     count = 0
+    grades = run / f"{GRADES}.part"
     try:
-        with kept.open("wb") as answers, owed.open("wb") as unanswered:
+        for part in (kept, owed, grades):
+            part.unlink(missing_ok=True)  # a link there would be followed out of the run
+        with kept.open("xb") as answers, owed.open("xb") as unanswered:
             unanswered.writelines(line + b"\n" for line in map(encode, reader.unanswered()))
             for answer in reader.answers():
                 line = encode(answer)
@@ -47,8 +50,7 @@ def set_aside(run: Path) -> int:
             for file in (answers, unanswered):
                 file.flush()
                 os.fsync(file.fileno())
-        grades = run / f"{GRADES}.part"
-        with grades.open("wb") as file:
+        with grades.open("xb") as file:
             for grade in reader.grades():
                 if (grade.arm, grade.task, grade.prompt, grade.repeat) not in graded:
                     file.write(encode(grade) + b"\n")

@@ -133,10 +133,12 @@ def _measure(
     plain = next((arm.name for arm in plan.arms if arm.method == "plain" and arm.name in alone), "")
     firsts = {(a.arm, a.task, a.prompt): a for a in records.answers() if a.repeat == 0 and a.probe is None}
     later = {(asked.task, asked.prompt) for asked in plan.asked if asked.after is not None}
+    asked = {(one.task, one.prompt): one for one in plan.asked}
     pairs = [
         (base, a)
         for (arm, task, prompt), a in firsts.items()
         if arm != plain
+        and (task, prompt) in asked
         and (task, prompt) not in later
         and arm in alone
         and (base := firsts.get((plain, task, prompt))) is not None
@@ -144,7 +146,6 @@ def _measure(
         and base.text != a.text
     ]
     arms = {arm.name: arm for arm in plan.arms}
-    asked = {(one.task, one.prompt): one for one in plan.asked}
     streamed = [(arms[a.arm], asked[a.task, a.prompt]) for _, a in pairs if a.cuts]
     _ask_again(run, plan, [Turn(arm, one, probe="whole") for arm, one in streamed], seats, writer, progress)
     pairs = [(base, a) for base, a in pairs if (a.arm, a.task, a.prompt) not in have]

@@ -44,11 +44,16 @@ def _in_part(evidence: Evidence, answers: list[AnswerFacts]) -> Iterator[Finding
         yield finding(
             evidence,
             RULE.code,
-            "unreadable" if 2 * len(idle) > len(long) else "note",
+            "unreadable" if 2 * len(idle) > len(long) and not _may_be_idle(evidence) else "note",
             f"nothing was drafted (0/0) on {len(idle)} of {len(long)} prompts: there speculation was not exercised",
             prompt=idle[0].prompt,
             prompts=[a.prompt for a in idle[:20]],
         )
+
+
+def _may_be_idle(evidence: Evidence) -> bool:
+    """Prompt lookup drafts nothing where the text doesn't repeat itself; any head drafts at every step."""
+    return evidence.spec.arm.method == "prompt_lookup"
 
 
 RULE = TaskRule(

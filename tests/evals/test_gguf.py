@@ -52,6 +52,8 @@ def gguf(**changed: object) -> bytes:
         "version": 3,
         "tensors": 1,
         "entries": 3,
+        "architecture": "llama",
+        "context": 4096,
         "name": text("t"),
         "kind": 3,
         "offset": 0,
@@ -60,8 +62,8 @@ def gguf(**changed: object) -> bytes:
     }
     header = [
         struct.pack("<4sIQQ", b"GGUF", part["version"], part["tensors"], part["entries"]),
-        text("general.architecture"), struct.pack("<I", 8), text("llama"),
-        text("llama.context_length"), struct.pack("<II", 4, 4096),
+        text("general.architecture"), struct.pack("<I", 8), text(part["architecture"]),
+        text("llama.context_length"), struct.pack("<II", 4, part["context"]),
         text("tokens"), struct.pack("<IIQ", 9, 8, 2), text("a"), text("bc"),
         part["name"], struct.pack("<IQQIQ", 2, 32, part["rows"], part["kind"], part["offset"]),
     ]  # fmt: skip
@@ -74,6 +76,8 @@ def test_a_header_says_what_it_is_of_and_where_its_weights_end(tmp_path: Path) -
     found = read_header(tmp_path / "m.gguf")
     assert (found.architecture, found.sizes) == ("llama", {"max_position_embeddings": 4096})
     assert found.needed == len(gguf())
+    (tmp_path / "m.gguf").write_bytes(gguf(context=4_000_000_000))
+    assert read_header(tmp_path / "m.gguf").sizes == {}, "a size beyond any model's is none"
     (tmp_path / "m.gguf").write_bytes(gguf(kind=99))  # a type that isn't known has a beginning at least
     assert read_header(tmp_path / "m.gguf").needed == len(gguf()) - 39
 
@@ -88,6 +92,7 @@ def test_a_header_says_what_it_is_of_and_where_its_weights_end(tmp_path: Path) -
         (b"GGUF\x03\x00\x00\x00" + b"\xff" * 64, "tensors (at most"),
         (gguf()[:-1], "a cut download"),
         (gguf()[:150], "the middle of the header"),
+        (gguf(architecture="\x1b[31m"), "no architecture's name"),
         (gguf(version=99), "version 99"),
         (gguf(tensors=1 << 60), f"{1 << 60} tensors"),
         (gguf(entries=1 << 60), f"{1 << 60} entries"),
@@ -97,8 +102,8 @@ def test_a_header_says_what_it_is_of_and_where_its_weights_end(tmp_path: Path) -
         (gguf(name=struct.pack("<Q", 1 << 62) + b"t"), "the middle of the header"),
     ],
     ids=[
-        "pointer", "empty", "magic", "no-tensors", "absurd", "byte-short", "cut-header", "version", "tensors",
-        "entries", "shifted", "rows", "offset", "name",
+        "pointer", "empty", "magic", "no-tensors", "absurd", "byte-short", "cut-header", "architecture", "version",
+        "tensors", "entries", "shifted", "rows", "offset", "name",
     ],
 )  # fmt: skip
 def test_what_is_no_whole_file_is_a_sentence(data: bytes, words: str, tmp_path: Path) -> None:

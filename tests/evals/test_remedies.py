@@ -87,7 +87,7 @@ def test_every_other_head_that_was_given_is_tried_in_turn(
         name: OtherHead(digest=digest, path=tmp_path / name)
         for name, digest in {"own": own, "int4": "i" * 64, "f16": "f" * 64}.items()
     }
-    trials = list(try_remedies(plan, plan.arms[1], ALL, [parse_remedy("HEAD=*, K=1")], heads=heads, **fake))
+    trials = list(try_remedies(plan, plan.arms[1], ALL, [parse_remedy("HEAD = *, K=1")], heads=heads, **fake))
     assert [t.arms[1].name for t in trials] == ["mtp@1:own", "mtp@1:int4", "mtp@1:f16"]
     assert [t.remedy.text for t in trials] == ["HEAD=own, K=1", "HEAD=int4, K=1", "HEAD=f16, K=1"]
     trials = list(try_remedies(plan, plan.arms[1], ALL, [parse_remedy("HEAD=*")], heads=heads, **fake))

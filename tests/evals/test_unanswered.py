@@ -77,3 +77,15 @@ def test_each_going_on_adds_what_it_met_and_nothing_twice(tmp_path: Path) -> Non
     RunWriter.resume(tmp_path, manifest()).close()
     assert list(RunReader(tmp_path).unanswered()) == [failed("unreachable"), failed("rate_limited")]
     assert list(RunReader(tmp_path).answers()) == []
+
+
+def test_a_link_in_the_run_is_not_followed_out_of_it(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    write(tmp_path / "run", failed("unreachable"), answer("b"))
+    for name in ("answers", "grades", "unanswered"):
+        (tmp_path / "run" / f"{name}.jsonl.part").symlink_to(victim)
+    with RunWriter.resume(tmp_path / "run", manifest()) as writer:
+        assert writer.asked_again == 1
+    assert victim.read_text() == "precious"
+    assert not any(path.is_symlink() for path in (tmp_path / "run").iterdir())

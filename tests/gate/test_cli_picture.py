@@ -126,7 +126,7 @@ def test_a_target_without_a_vision_part_is_refused_before_decoding(tmp_path: Pat
     shutil.copytree(sample_dir(), tmp_path / "cut")
     os.truncate(tmp_path / "cut" / "openvino_vision_embeddings_merger_model.bin", 9)
     result = gate(tmp_path, *(a if a != "sample" else "cut" for a in CHECK), *FEW)
-    assert result.returncode == 2 and "merger_model.bin has 9 bytes" in result.stderr
+    assert result.returncode == 2 and "merger_model.bin: broken: 9 bytes" in result.stderr
     assert not (tmp_path / "run").exists()
 
 

@@ -145,6 +145,8 @@ def test_prompts_on_which_nothing_was_drafted_are_told(scene, idle, severity):
     for prompt in ("w1", "w2", "w3")[:idle]:
         scene.change(prompt, accepted=0, drafted=0)
     assert scene.codes() == {"not-exercised": severity}
+    scene.arms["mtp@1"] = msgspec.structs.replace(scene.arms["mtp@1"], method="prompt_lookup")
+    assert scene.codes() == {"not-exercised": "note"}, "it drafts only where the text repeats itself"
     scene.change_all(ids=(65, 66, 2), text="AB", streamed="AB")  # so short that nothing needs be drafted
     assert "not-exercised" not in scene.codes()
 
