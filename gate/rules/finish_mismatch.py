@@ -19,10 +19,9 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Finding]:
         same_tokens = comparison.same_context and (
             divergence is None or (divergence.tokens_known and divergence.token_index is None)
         )
-        base, finish = (
-            _named(comparison.base_finish, plain.get(prompt)),
-            _named(comparison.finish, arm.get(prompt)),
-        )
+        served = all(answer is not None and answer.server for answer in (plain.get(prompt), arm.get(prompt)))
+        base = _named(comparison.base_finish, plain.get(prompt), served)
+        finish = _named(comparison.finish, arm.get(prompt), served)
         if same_tokens and "unknown" not in (base, finish) and base != finish:
             yield finding(
                 evidence,
@@ -35,9 +34,9 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Finding]:
             )
 
 
-def _named(finish: Finish, answer: AnswerFacts | None) -> str:
-    """The reason, in a server's own word where that is none that we know."""
-    own = answer.server.get("finish_reason", "unknown") if answer is not None else "unknown"
+def _named(finish: Finish, answer: AnswerFacts | None, served: bool) -> str:
+    """The reason, in a server's own word where that is none that we know; served: both answers are a server's."""
+    own = answer.server.get("finish_reason", "unknown") if answer is not None and served else "unknown"
     return quote(own) if finish == "unknown" and own != finish else finish
 
 
