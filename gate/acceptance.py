@@ -15,6 +15,9 @@ from gate.policy import Thresholds
 CHANCE = 1e-3
 """So few accepted drafts are called a collapse where they are less likely than this at the least acceptance allowed."""
 
+MOST = 10**9
+"""Drafts of one answer beyond which a counter isn't one."""
+
 DEEP = 4
 """K from which the later drafts of a step are mostly lost, however good the head: each stands on the one before."""
 
@@ -40,9 +43,10 @@ def acceptance(answers: Iterable[AnswerFacts]) -> Acceptance:
 
 
 def believed(answers: Iterable[AnswerFacts]) -> tuple[AnswerFacts, ...]:
-    """The answers without those whose counters have no rate from 0 to 1: they tell nothing, for or against a head."""
+    """The answers without those whose counters have no rate from 0 to 1, or are beyond any answer: they tell nothing,
+    for or against a head."""
     return tuple(
-        a for a in answers if a.accepted is None or a.drafted is None or 0 <= a.accepted <= a.drafted
+        a for a in answers if a.accepted is None or a.drafted is None or 0 <= a.accepted <= a.drafted <= MOST
     )
 
 
@@ -76,7 +80,7 @@ def improbable(accepted: int, drafted: int, least: float) -> bool:
         return False
     from scipy.stats import binom
 
-    return float(binom.cdf(accepted, drafted, min(least, 1.0))) < CHANCE
+    return float(binom.cdf(float(accepted), float(drafted), min(least, 1.0))) < CHANCE
 
 
 def dead_below(k: int, thresholds: Thresholds) -> float:

@@ -41,7 +41,8 @@ def read_margin(
 
     A server's noise holds places of width 1 too, so it is too small rather than too large: it can show that a
     divergence is a near-tie, and not that one isn't. Where the policy's quantile is missing, what else is known of the
-    noise only tells whether the gap is far too wide.
+    noise only tells whether the gap is far too wide; where nothing is, whether the greatest noise that the policy
+    believes could explain it.
     """
     if margin is None:
         return None
@@ -54,6 +55,8 @@ def read_margin(
     noise = known.get(name, 0.0)
     limit = policy.thresholds.near_tie_factor * noise
     far = policy.thresholds.unreproduced_gap_factor * limit
+    if not known:
+        far = policy.thresholds.near_tie_factor * policy.thresholds.max_width_noise
     near = margin.rank == 1 or margin.gap <= limit
     rescored = margin.rescored_max_gap
     beyond = rescored is not None and not rescored <= limit

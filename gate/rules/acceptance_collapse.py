@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from statistics import mean
 
-from gate.acceptance import believed, by_depth, dead_below, improbable, in_order, rest_of, windows
+from gate.acceptance import MOST, believed, by_depth, dead_below, improbable, in_order, rest_of, windows
 from gate.evidence import AnswerFacts, Drafts, Evidence
 from gate.policy import Policy
 from gate.rules.base import TaskRule, finding, percent
@@ -24,6 +24,16 @@ Window = tuple[int, int]
 
 
 def check(evidence: Evidence, policy: Policy) -> Iterator[Finding]:
+    beyond = [a.prompt for a in evidence.spec.first() if (a.drafted or 0) > MOST]
+    if beyond:
+        yield finding(
+            evidence,
+            RULE.code,
+            "unreadable",
+            f"whether acceptance collapses can't be read: the counters say more than {MOST:,} drafts in one answer",
+            prompt=beyond[0],
+            prompts=beyond[:20],
+        )
     answers = believed(evidence.spec.first())
     collapsed = False
     for how, pieces in (("in the order of decoding", in_order(answers)), ("by depth", by_depth(answers))):
@@ -54,6 +64,8 @@ def _collapse(pieces: Sequence[Drafts], k: int, policy: Policy) -> list[Window] 
         if not before or _better(before) < dead_below(k, thresholds):
             continue
         least = thresholds.collapse_share * _better(before)
+        if last is not rest and improbable(rest[1] - rest[0], rest[1], 1 - least):
+            continue  # it has recovered since: a head that accepts less would hardly reject so few
         if last[0] < least * last[1] and (last is not rest or improbable(*last, least)):
             return [*before, last]
     return None

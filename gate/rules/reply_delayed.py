@@ -2,16 +2,19 @@
 
 A head that costs more than it gains is slower too (`slower-than-plain`, a note), and clocks over a network are noisy.
 So every one of the arm's answers to a prompt has to be beyond every one of plain's, by a factor and by a time that a
-client notices. One pause that isn't seen again may be the network's, so it only leaves the task unread.
+client notices. A slow rest counts where most prompts have it, or where it is beyond any head's cost. A step of K + 1
+tokens pauses for longer than plain's of one: pauses count where the reply isn't faster for it. A pause that isn't in
+every reply to a prompt may be the network's, so it only leaves the task unread.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from statistics import median
 
 from gate.evidence import AnswerFacts, Evidence
-from gate.policy import Policy
+from gate.policy import Policy, Thresholds
 from gate.rules.base import TaskRule, finding
 from gate.types import Finding
 
@@ -19,60 +22,79 @@ LONG_S = 5.0
 """Seconds of a pause that is said even if it came once."""
 
 ONCE = 10.0
-"""How many times longer than plain's longest such a pause has to be."""
+"""How many times longer than plain's such a pause has to be, or a hundred tokens where most prompts aren't slow."""
+
+LEAST = 2
+"""Readings of each arm without which a time isn't compared."""
+
+Times = tuple[list[float], list[float]]
+"""Seconds of plain's replies to a prompt, and of the arm's"""
 
 
 def check(evidence: Evidence, policy: Policy) -> Iterator[Finding]:
     if evidence.spec.arm.endpoint is None or evidence.plain.arm.endpoint is None:
         return  # in-process and over HTTP: no clock measures both
     plain, arm = _by_prompt(evidence.plain.answers), _by_prompt(evidence.spec.answers)
+    by_prompt = {prompt: _compared(plain[prompt], arm[prompt]) for prompt in evidence.prompts}
     alone = evidence.spec.arm.concurrency == 1
+    rates = [found[OF_A_BATCH] for found in by_prompt.values() if OF_A_BATCH in found]
+    most_slow = 2 * sum(_late(times, policy.thresholds) for times in rates) > len(rates)
     seen = False
-    for prompt in evidence.prompts:
-        if len(plain[prompt]) < 2 or len(arm[prompt]) < 2:
-            continue
-        for what, seconds in MEASURES.items():
-            usual, least = _times(plain[prompt], seconds), _times(arm[prompt], seconds)
-            if not usual or not least or not (alone or what == OF_A_BATCH):
+    for prompt, found in by_prompt.items():
+        for what, times in found.items():
+            if not _late(times, policy.thresholds) or not (alone or what == OF_A_BATCH):
                 continue
-            most, mine = max(usual), min(least)
-            thresholds = policy.thresholds
-            if mine > thresholds.delay_factor * most and mine - most > thresholds.delay_s:
-                seen = True
-                yield finding(
-                    evidence,
-                    RULE.code,
-                    "block",
-                    f"{what} takes {mine:.2f} s or more in each of {len(least)} replies, plain's {most:.2f} s or less",
-                    prompt=prompt,
-                    what=what,
-                    seconds=mine,
-                    plain_seconds=most,
-                )
-                break
+            most, mine = max(times[0]), min(times[1])
+            if what == OF_A_BATCH and not most_slow and mine < ONCE * most:
+                continue
+            if what == PAUSE and _faster(found.get(OF_A_BATCH)):
+                continue
+            seen = True
+            yield finding(
+                evidence,
+                RULE.code,
+                "block",
+                f"{what} takes {mine:.2f} s or more in each of {len(times[1])} replies, plain's {most:.2f} s or less",
+                prompt=prompt,
+                what=what,
+                seconds=mine,
+                plain_seconds=most,
+            )
+            break
     if alone and not seen:
         yield from _once(evidence)
 
 
 def _once(evidence: Evidence) -> Iterator[Finding]:
-    """A long pause in one reply of a task, where plain never makes one like it."""
-    usual = max((a.pause_s for a in evidence.plain.answers if a.pause_s is not None), default=None)
-    pauses = [(a.pause_s, a.prompt) for a in evidence.spec.answers if a.pause_s is not None]
-    if usual is None or not pauses:
+    """Long pauses in single replies of a task, where plain never makes one like them."""
+    usual = max((p for a in evidence.plain.answers if (p := _pause(a)) is not None), default=None)
+    if usual is None:
+        return
+    least = max(LONG_S, ONCE * usual)
+    pauses = [(p, a.prompt) for a in evidence.spec.answers if (p := _pause(a)) is not None and p >= least]
+    if not pauses:
         return
     longest, prompt = max(pauses)
-    if longest >= max(LONG_S, ONCE * usual):
-        yield finding(
-            evidence,
-            RULE.code,
-            "unreadable",
-            f"one reply pauses for {longest:.1f} s, plain's longest pause is {usual:.2f} s; it wasn't seen again, so "
-            "the network can't be told from the server",
-            prompt=prompt,
-            what="the longest pause",
-            seconds=longest,
-            plain_seconds=usual,
+    prompts = len({name for _, name in pauses})
+    if len(pauses) == 1:
+        said, again = f"one reply pauses for {longest:.1f} s", "it wasn't seen again, so "
+    else:
+        said = (
+            f"{len(pauses)} replies to {prompts} prompt{'s' * (prompts > 1)} pause, for up to {longest:.1f} s"
         )
+        again = ""
+    yield finding(
+        evidence,
+        RULE.code,
+        "unreadable",
+        f"{said}, plain's longest pause is {usual:.2f} s; {again}the network can't be told from the server",
+        prompt=prompt,
+        what=PAUSE,
+        seconds=longest,
+        plain_seconds=usual,
+        replies=len(pauses),
+        prompts=prompts,
+    )
 
 
 def _by_prompt(answers: Iterable[AnswerFacts]) -> defaultdict[str, list[AnswerFacts]]:
@@ -83,8 +105,29 @@ def _by_prompt(answers: Iterable[AnswerFacts]) -> defaultdict[str, list[AnswerFa
     return found
 
 
+def _compared(plain: Iterable[AnswerFacts], arm: Iterable[AnswerFacts]) -> dict[str, Times]:
+    """By what is measured: the times of both, where there are enough of each."""
+    times = {what: (_times(plain, seconds), _times(arm, seconds)) for what, seconds in MEASURES.items()}
+    return {what: both for what, both in times.items() if min(map(len, both)) >= LEAST}
+
+
 def _times(answers: Iterable[AnswerFacts], seconds: Callable[[AnswerFacts], float | None]) -> list[float]:
     return [found for a in answers if (found := seconds(a)) is not None]
+
+
+def _late(times: Times, thresholds: Thresholds) -> bool:
+    """Whether each of the arm's is far beyond each of plain's."""
+    most, mine = max(times[0]), min(times[1])
+    return mine > thresholds.delay_factor * most and mine - most > thresholds.delay_s
+
+
+def _faster(times: Times | None) -> bool:
+    return times is not None and median(times[1]) < median(times[0])
+
+
+def _pause(answer: AnswerFacts) -> float | None:
+    """Seconds of the longest pause; None where the reply came whole, whose one pause is all of its time."""
+    return None if answer.ttft_s is None else answer.pause_s
 
 
 def _hundred(answer: AnswerFacts) -> float | None:
@@ -92,12 +135,13 @@ def _hundred(answer: AnswerFacts) -> float | None:
     return 100 / answer.rate if answer.rate else None
 
 
+PAUSE = "the longest pause"
 OF_A_BATCH = "a hundred tokens"
 """All that is measured under load: when each of several requests gets its turn is chance."""
 
 MEASURES: dict[str, Callable[[AnswerFacts], float | None]] = {
     "the first token": lambda answer: answer.ttft_s,
-    "the longest pause": lambda answer: answer.pause_s,
+    PAUSE: _pause,
     OF_A_BATCH: _hundred,
 }
 

@@ -1,5 +1,9 @@
 """short-delivery: fewer tokens delivered than billed, than the budget that is said to have ended the answer, or plain's
-answer without its end and without a stop token."""
+answer without its end and without a stop token.
+
+A server may bill tokens that nobody sees (thinking), more on some prompts than on others: plain's own bill of the same
+text is the measure, and for another text the most that plain bills so.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +20,20 @@ from gate.types import Finding
 def check(evidence: Evidence, policy: Policy) -> Iterator[Finding]:
     counts = another_tokenizer(evidence.plain) is None
     plain = evidence.plain.by_prompt()
-    unbilled_by = [unbilled(a) or 0 for a in plain.values()]
-    usual = median_high(unbilled_by) if unbilled_by else 0
+    beyond = {prompt: unbilled(a) or 0 for prompt, a in plain.items()}
     for answer in evidence.spec.first():
         if answer.failure is not None:
             continue
         short = unbilled(answer) if counts else None
         base, comparison = plain.get(answer.prompt), evidence.spec.comparisons.get(answer.prompt)
-        here = (unbilled(base) or 0) if base else 0
+        same = base is not None and base.fingerprint == answer.fingerprint
+        allowed = (
+            max(beyond[answer.prompt], median_high(beyond.values()))
+            if same
+            else max(beyond.values(), default=0)
+        )
         cut = comparison.cut_tokens if comparison is not None else 0
-        if short is not None and short > max(usual, here, STOP_TOKENS) + slack(answer):
+        if short is not None and short > max(allowed, STOP_TOKENS) + slack(answer):
             message = f"delivers {answer.tokens} tokens and bills {answer.reported_tokens}"
         elif counts and _cut(answer) and not (base and _cut(base)):
             message = (

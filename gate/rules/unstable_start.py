@@ -26,14 +26,17 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Finding]:
     usual = acceptance(first).rate
     if usual is None or usual < dead_below(evidence.spec.arm.k, policy.thresholds):
         return
-    for session, answers in starts.items():
-        total = acceptance(answers)
+    drafting = {a.prompt for a in first if a.drafted}
+    for number, (session, answers) in enumerate(sorted(starts.items()), start=1):
+        total = acceptance(believed(answers))
         again = {a.prompt for a in answers}
-        due = acceptance(a for a in first if a.prompt in again).rate or usual
+        rate = acceptance(a for a in first if a.prompt in again).rate
+        due = usual if rate is None else rate
         if total.accepted is None or total.drafted is None:
             continue
         if total.drafted == 0:
-            dead, what = sum(a.tokens for a in answers) >= LONG, "drafted nothing (0/0)"
+            tokens = sum(a.tokens for a in answers if a.prompt in drafting)
+            dead, what = tokens >= LONG, "drafted nothing (0/0)"
         else:
             low = total.accepted < LEAST * due * total.drafted
             dead = low and improbable(total.accepted, total.drafted, due)
@@ -43,7 +46,7 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Finding]:
                 evidence,
                 RULE.code,
                 "block",
-                f"start {session} of {len(starts)} {what}, where {100 * due:.1f} % are usual",
+                f"start {number} of {len(starts)} {what}, where {100 * due:.1f} % are usual",
                 session=session,
                 accepted=total.accepted,
                 drafted=total.drafted,

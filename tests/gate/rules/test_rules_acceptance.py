@@ -210,7 +210,7 @@ def test_a_start_that_accepts_nothing(scene):
     """openvino.genai#4425: a fresh pipeline sometimes accepts no draft, with the text unchanged."""
     scene.probe("w1", "start", session=2, accepted=0, drafted=30)
     assert scene.verdict().reasons == ("unstable-start",)
-    assert "start 2" in scene.found("unstable-start").message
+    assert "start 1 of 1" in scene.found("unstable-start").message
 
 
 @pytest.mark.parametrize(("accepted", "unstable"), [(1, True), (20, True), (30, False)])
@@ -237,3 +237,36 @@ def test_a_start_that_drafts_nothing(scene, kind, session):
 def test_a_start_with_too_few_drafts_to_tell_is_not_blamed(scene):
     scene.probe("w1", "start", session=2, accepted=0, drafted=2)
     assert scene.verdict().decision == "serve"
+
+
+def test_starts_are_counted_whatever_their_sessions_are_called(scene):
+    scene.probe("w1", "state", session=5, accepted=0, drafted=110)
+    scene.probe("w1", "start", session=3)
+    assert "start 2 of 2" in scene.found("unstable-start").message
+
+
+@pytest.mark.parametrize("counts", [(0, 10), (0, 0)])
+def test_a_start_that_does_as_the_same_prompt_did_before_is_no_other(scene, counts):
+    """A prompt of which nothing is accepted, and one of which nothing is drafted (no n-gram of it comes again)."""
+    scene.change("w4", accepted=counts[0], drafted=counts[1])
+    scene.probe("w4", "start")
+    assert "unstable-start" not in scene.codes()
+
+
+@pytest.mark.parametrize("drafted", [10**10, 10**25, 10**400])
+def test_a_counter_beyond_any_answer_is_not_believed_and_breaks_nothing(scene, drafted):
+    scene.probe("w1", "start", accepted=0, drafted=drafted)
+    assert scene.verdict().decision == "serve"
+    scene.change("w2", accepted=5, drafted=6)
+    scene.change("w4", accepted=0, drafted=drafted)
+    verdict = scene.verdict()
+    assert (verdict.decision, scene.found("acceptance-collapse").severity) == ("inconclusive", "unreadable")
+    assert "more than 1,000,000,000 drafts in one answer" in scene.found("acceptance-collapse").message
+
+
+@pytest.mark.parametrize(("after", "collapses"), [((90, 98), False), ((2, 2), True), ((3, 98), True)])
+def test_a_window_after_which_acceptance_recovers_is_not_the_last(scene, after, collapses):
+    for prompt, counts in zip(("w1", "w2", "w3"), ((100, 110), (5, 110), after), strict=True):
+        scene.change(prompt, accepted=counts[0], drafted=counts[1])
+    scene.change("w4", accepted=0, drafted=0)
+    assert ("acceptance-collapse" in scene.verdict().reasons) is collapses

@@ -74,6 +74,11 @@ def test_margins_are_read_against_the_measured_noise(scene, fields, code, severi
         # no yardstick: what moved at the place itself is all that is known
         ({"noise": {}, "gap": 0.04}, "diverged", "note"),
         ({"noise": {}, "gap": 9.1, "rank": 41}, "not-a-near-tie", "unreadable"),
+        (
+            {"noise": {}, "movement": None, "gap": 0.04},
+            "diverged",
+            "note",
+        ),  # nor is that: no noise is not a noise of 0
         ({"noise": {}, "movement": None, "gap": 9.1, "rank": 41}, "not-a-near-tie", "unreadable"),
         ({"noise": {"p99": math.nan}, "gap": 9.1, "rank": 41}, "not-a-near-tie", "unreadable"),
         ({"noise": {"p99": math.inf}, "gap": 9.1, "rank": 41}, "not-a-near-tie", "unreadable"),

@@ -114,6 +114,78 @@ def test_one_long_pause_leaves_a_task_unread(served) -> None:  # type: ignore[no
     assert "reply-delayed" in codes(served, "unreadable") and served.verdict().decision == "inconclusive"
 
 
+def late(scene):  # type: ignore[no-untyped-def]
+    return [
+        (f.severity, f.prompt, f.evidence["what"])
+        for f in scene.verdict().findings
+        if f.code == "reply-delayed"
+    ]
+
+
+def test_a_step_of_several_tokens_may_take_longer_where_the_reply_is_faster(served) -> None:  # type: ignore[no-untyped-def]
+    served.change_all(arm="plain", pause_s=0.5, decode_s=100.0)
+    served.change_all(pause_s=1.2, decode_s=60.0)
+    assert not late(served)
+    served.change("w1", decode_s=101.0)
+    assert late(served) == [("block", "w1", "the longest pause")]
+
+
+def test_the_time_of_a_reply_that_came_whole_is_no_pause(served) -> None:  # type: ignore[no-untyped-def]
+    for arm, seconds in (("plain", 0.4), ("mtp@1", 20.0)):
+        served.change_all(arm=arm, pause_s=seconds, ttft_s=None, decode_s=None)
+    assert not late(served)
+    served.change_all(ttft_s=0.1)
+    assert not late(served), "plain's came whole"
+    for arm, seconds in (("plain", 0.4), ("mtp@1", 20.0)):
+        served.change_all(arm=arm, ttft_s=None, decode_s=seconds)
+    assert {what for _, _, what in late(served)} == {"a hundred tokens"}, "told from how long all of it took"
+
+
+@pytest.mark.parametrize(("slow", "times", "blocks"), [(1, 3, 0), (2, 3, 0), (3, 3, 3), (1, 11, 1)])
+def test_a_slow_rest_is_a_fault_on_most_prompts_or_beyond_any_heads_cost(served, slow, times, blocks) -> None:  # type: ignore[no-untyped-def]
+    served.change_all(arm="plain", decode_s=20.0)
+    served.change_all(decode_s=10.0)
+    for prompt in ("w1", "w2", "w3")[:slow]:
+        served.change(prompt, decode_s=20.0 * times)
+    assert [what for _, _, what in late(served)] == ["a hundred tokens"] * blocks
+
+
+@pytest.mark.parametrize("arm", ["plain", "mtp@1"])
+def test_one_reading_is_not_every_answer(served, arm) -> None:  # type: ignore[no-untyped-def]
+    served.change("w1", ttft_s=9.0)
+    assert late(served) == [("block", "w1", "the first token")]
+    served.change("w1", arm=arm, repeat=0, ttft_s=None)
+    assert not late(served)
+
+
+def test_long_pauses_that_came_more_than_once_are_counted(served) -> None:  # type: ignore[no-untyped-def]
+    for arm in ("plain", "mtp@1"):
+        served.change_all(arm=arm, pause_s=0.2)
+    served.change("w2", repeat=1, pause_s=6.0)
+    assert "one reply pauses for 6.0 s" in served.found("reply-delayed").message
+    assert "wasn't seen again" in served.found("reply-delayed").message
+    served.change("w3", repeat=0, pause_s=7.0)
+    found = served.found("reply-delayed")
+    assert found.severity == "unreadable" and "2 replies to 2 prompts pause, for up to 7.0 s" in found.message
+    assert "seen again" not in found.message
+
+
+def billed_beyond(scene, prompt, more, arm="mtp@1"):  # type: ignore[no-untyped-def]
+    tokens = len(scene.answers_by[arm, "csv", prompt, 0].ids)
+    scene.change(prompt, arm=arm, reported_tokens=tokens + more)
+
+
+@pytest.mark.parametrize(("more", "blocks"), [(20, False), (50, False), (80, True)])
+def test_what_plain_itself_bills_unseen_is_allowed_the_arm(scene, more, blocks) -> None:  # type: ignore[no-untyped-def]
+    """A server that thinks on some prompts bills tokens that nobody sees."""
+    for arm in ("plain", "mtp@1"):
+        for prompt in ("w1", "w2", "w3", "w4"):
+            billed_beyond(scene, prompt, 50 if prompt == "w1" else 0, arm)
+    scene.diverge("w2")
+    billed_beyond(scene, "w2", more)
+    assert ("short-delivery" in scene.verdict().reasons) is blocks
+
+
 MARGIN = Margin(
     arm="served", task="csv", prompt="w2", repeat=0, token_index=3, rank=2, gap=0.01, gap_at_verify_width=0.0,
     movement=0.01, noise={"p50": 0.01, "p90": 0.02, "p99": 0.05, "max": 0.1}, source="paged", reproduced=True,
