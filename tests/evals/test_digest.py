@@ -95,10 +95,13 @@ def test_hidden_files_are_left_out(directory: Path) -> None:
     assert digest_dir(directory) == before
 
 
-def test_odd_names_are_digested(directory: Path) -> None:
+def test_odd_names_are_digested_or_refused(directory: Path) -> None:
     before = digest_dir(directory)
-    Path(os.fsdecode(os.fsencode(directory) + b"/\xff\n")).write_bytes(b"")
+    (directory / "a\nb \x1b[31m").write_bytes(b"")
     assert digest_dir(directory) != before
+    Path(os.fsdecode(os.fsencode(directory) + b"/\xff")).write_bytes(b"")
+    with pytest.raises(ModelDirError, match="expected a name in UTF-8"):
+        digest_dir(directory)
 
 
 def test_a_missing_directory_is_an_error(tmp_path: Path) -> None:
