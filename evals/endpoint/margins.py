@@ -31,6 +31,9 @@ MIN_PLACES = 30
 LEAST_QUESTIONS = 8
 """Questions asked again: where fewer answers differ, others go with them, for the noise's sake."""
 
+LEAST_LOGPROB = -1e4
+"""Below it a number is a filler for "never", not a logprob: arithmetic with it says nothing, and may overflow."""
+
 MOST_MASS = 1.01
 """What the probabilities of a place may sum to, as they are rounded by servers that compute in 16 bits."""
 
@@ -109,8 +112,9 @@ class ServedMargins:
         return found
 
     def _questions(self) -> list[Asked]:
-        """The diverged ones first."""
-        diverged = dict.fromkeys((other.task, other.prompt) for _, other in self._pairs)
+        """The diverged ones first; a record of a prompt that the plan doesn't have can't be asked again."""
+        named = dict.fromkeys((other.task, other.prompt) for _, other in self._pairs)
+        diverged = [at for at in named if at in self._asked]
         others = [at for at, asked in self._asked.items() if at not in diverged and asked.after is None]
         return [self._asked[at] for at in (*diverged, *others[: max(0, LEAST_QUESTIONS - len(diverged))])]
 
@@ -135,7 +139,11 @@ def place(entry: TokenLogprob) -> Place:
     numbers whose probabilities sum to more than 1 are no logprobs (a 0 beside others, a score that isn't normalised).
     """
     token = bytes_of(entry.token, entry.bytes)
-    top = {bytes_of(t.token, t.bytes): t.logprob for t in entry.top_logprobs or () if t.logprob is not None}
+    top = {
+        bytes_of(t.token, t.bytes): t.logprob
+        for t in entry.top_logprobs or ()
+        if t.logprob is not None and t.logprob >= LEAST_LOGPROB
+    }
     real = len(top) >= 2 and not (entry.logprob == 0.0 and token not in top)
     return Place(token, top if real and _mass(top.values()) <= MOST_MASS else {})
 
@@ -160,7 +168,9 @@ def movements(base: Sequence[Place], other: Sequence[Place]) -> Iterator[float]:
         if one.top and two.top:
             best, second = sorted(one.top, key=lambda t: one.top[t], reverse=True)[:2]
             if best in two.top and second in two.top:
-                yield abs((one.top[best] - one.top[second]) - (two.top[best] - two.top[second]))
+                found = abs((one.top[best] - one.top[second]) - (two.top[best] - two.top[second]))
+                if math.isfinite(found):
+                    yield found
 
 
 def noise_of(moved: Sequence[float]) -> dict[str, float]:

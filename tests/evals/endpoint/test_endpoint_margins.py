@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import math
+from pathlib import Path
+
 import msgspec
 import pytest
 
-from evals.endpoint.margins import MIN_PLACES, Place, margin_at, movements, noise_of, parts_there, place
+from evals.endpoint.margins import (
+    MIN_PLACES,
+    Place,
+    ServedMargins,
+    margin_at,
+    movements,
+    noise_of,
+    parts_there,
+    place,
+)
 from evals.endpoint.wire import TokenLogprob, Top
+from evals.plan import Asked, Plan
 from evals.types import Answer
 from gate.margins import read_margin
 from gate.policy import load_policy
@@ -117,3 +130,21 @@ def test_a_margin_is_measured_only_where_the_texts_part_by_a_token(
     one = msgspec.structs.replace(BASE, ids=base, text=said)
     two = msgspec.structs.replace(OTHER, ids=served, text=text, ids_from="tokenizer")
     assert parts_there(one, two, WORDS.__getitem__) is there
+
+
+def test_numbers_so_large_that_they_overflow_are_no_logprobs() -> None:
+    huge = -1.7e308
+    tops = [Top("a", 0.0), Top("b", huge)], [Top("a", huge), Top("b", 0.0)]
+    one, two = (place(TokenLogprob(token="x", logprob=-0.1, top_logprobs=top)) for top in tops)
+    assert one.top == two.top == {}
+    far = seen("x", a=0.0, b=huge), seen("x", a=huge, b=0.0)
+    found = list(movements([far[0], ONE[0]], [far[1], ONE[0]]))
+    assert all(map(math.isfinite, found))
+
+
+def test_a_record_of_a_prompt_that_is_not_planned_is_not_asked_again() -> None:
+    strange = msgspec.structs.replace(BASE, prompt="gone"), msgspec.structs.replace(OTHER, prompt="gone")
+    planned = Asked(task="t", prompt="p", text="hello", max_new_tokens=8)
+    plan = Plan(model=Path("m"), arms=(), repeats={}, asked=(planned,), stop_ids=frozenset())
+    measured = ServedMargins(plan, {}, "plain", [strange, (BASE, OTHER)])
+    assert measured._questions() == [planned]
