@@ -132,7 +132,8 @@ def may_be(counts: Counts, billed: int | None, answers: int) -> bool:
 
 def read_counters(metrics: bytes, model: str | None = None) -> Reading | None:
     """The draft counters in a Prometheus text, summed over engines; None where one of the two isn't there, or nobody
-    can tell which model's they are."""
+    can tell which model's they are. A last line without its end may be half a number, and isn't read."""
+    metrics = metrics[: metrics.rfind(b"\n") + 1]
     gauges = {match["name"].removesuffix(b"_total") for match in GAUGE.finditer(metrics)}
     sums: defaultdict[tuple[str, str], dict[str, dict[bytes, float]]] = defaultdict(dict)
     started: list[bytes] = []
@@ -217,10 +218,12 @@ def read_lines(lines: Iterable[str], pattern: re.Pattern[str]) -> list[Counts]:
     return [Counts(int(a), int(d)) for a, d in numbers if a and d and _is_count(a) and _is_count(d)]
 
 
-def share_out(counts: Counts, weights: Sequence[int]) -> list[Counts]:
+def share_out(counts: Counts, weights: Sequence[int]) -> list[Counts] | None:
     """Counts of answers that were in flight together, shared out by their weights (tokens): the sums are exact, each
-    answer's own are not."""
-    total, upto, found = max(1, sum(weights)), 0, []
+    answer's own are not. None where nothing weighs anything: then nobody can tell whose they are."""
+    total, upto, found = sum(weights), 0, []
+    if total == 0:
+        return None
     drafted = accepted = 0
     for weight in weights:
         upto += weight

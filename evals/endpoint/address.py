@@ -59,7 +59,7 @@ def parse_endpoint(
             problem = "expected a URL without credentials: put the key into " + " or ".join(KEYS)
         elif parts.query or parts.fragment:
             problem = "expected a URL without a query or a fragment"
-        _ = parts.port
+        _ = parts.port, (parts.hostname or "").encode("idna")
     except ValueError:
         problem = f"expected http://HOST:PORT/v1 (or /v3), found {shown[:200]!r}"
     if problem:
@@ -84,12 +84,12 @@ def parse_metrics_url(url: str, option: str) -> str:
         parts = urlsplit(url.strip())
         good = parts.scheme in ("http", "https") and bool(parts.hostname) and len(url) <= MAX_URL
         good = good and parts.username is None and parts.password is None
-        _ = parts.port
+        _ = parts.port, (parts.hostname or "").encode("idna")
     except ValueError:
         good = False
     if not good:
         raise EndpointError(f"{option}: expected http://HOST:PORT/metrics, without credentials.")
-    return url.strip()
+    return parts.geturl()  # without the control characters that urlsplit drops
 
 
 def parse_request_field(text: str) -> tuple[str, Any]:

@@ -32,6 +32,7 @@ MAX_CONNECTIONS = 256
 RETRIES = 2
 RETRIED = frozenset({429, 502, 503, 504})
 LONGEST_WAIT_S = 10.0
+BEGAN = "gate.began"
 
 
 class Refusal(Exception):
@@ -76,7 +77,7 @@ class Http:
     def get(self, url: str, timeout_s: float, limit: int = MAX_REPLY, *, inflate: bool = False) -> bytes:
         """The body of a GET. inflate: it may come gzipped, though that wasn't asked for. Raises Refusal."""
         with self._opened("GET", url, None, timeout_s, None, retries=0, inflate=inflate) as response:
-            body = self._body(response, limit)
+            body = self._body(response, limit, end=time.monotonic() + timeout_s)
         return _inflated(body, limit) if inflate and body.startswith(GZIP) else body
 
     @contextmanager
@@ -109,7 +110,7 @@ class Http:
                 raise OutOfTime from e
             raise Refusal("stalled", f"the server fell silent for {silence_s:.0f} s in mid-reply") from e
         except (httpx2.HTTPError, httpx2.StreamError, RuntimeError) as e:
-            raise Refusal("cut", self.scrub(clean(f"the connection ended in mid-reply: {e}"))) from e
+            raise Refusal("cut", clean(self.scrub(f"the connection ended in mid-reply: {e}"))) from e
         finally:
             response.close()
 
@@ -149,9 +150,18 @@ class Http:
         left = silence_s if deadline is None else max(0.001, min(silence_s, deadline - time.monotonic()))
         timeout = httpx2.Timeout(left, connect=min(CONNECT_S, left))
         headers = {"Content-Type": "application/json"} if body is not None else None
-        request = self._client.build_request(method, url, content=body, headers=headers, timeout=timeout)
         try:
+            request = self._client.build_request(
+                method,
+                url,
+                content=body,
+                headers=headers,
+                timeout=timeout,
+                extensions={BEGAN: time.monotonic()},
+            )
             response = self._client.send(request, stream=True)
+        except (httpx2.InvalidURL, UnicodeError) as e:
+            raise Refusal("unreachable", clean(self.scrub(f"no address that can be asked: {e}"))) from e
         except httpx2.TimeoutException as e:
             if _passed(deadline):
                 raise OutOfTime from e
@@ -159,20 +169,20 @@ class Http:
             raise Refusal("unreachable", f"{what} within {left:.0f} s") from e
         except httpx2.TransportError as e:
             if untrusted := _no_tls(e):
-                raise Refusal("not_api", self.scrub(clean(untrusted))) from e
-            refusal = Refusal("unreachable", self.scrub(clean(f"no answer: {e}")))
+                raise Refusal("not_api", clean(self.scrub(untrusted))) from e
+            refusal = Refusal("unreachable", clean(self.scrub(f"no answer: {e}")))
             raise _Again(refusal) from e
         except RuntimeError as e:  # the client was closed by another thread
             raise Refusal("unreachable", "the connection was closed") from e
         try:
-            self._look(response, inflate)
+            self._look(response, inflate, time.monotonic() + left)
         except BaseException:
             response.close()
             raise
         return response
 
-    def _look(self, response: httpx2.Response, inflate: bool) -> None:
-        """Raise what a reply's head already tells."""
+    def _look(self, response: httpx2.Response, inflate: bool, end: float) -> None:
+        """Raise what a reply's head already tells; an error's body is read until `end`."""
         import httpx2
 
         status = response.status_code
@@ -181,13 +191,13 @@ class Http:
                 "not_api", f"redirected (HTTP {status}): redirects aren't followed, name the server itself"
             )
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-        encoding = response.headers.get("content-encoding", "identity").strip().lower()
+        encoding = self.scrub(response.headers.get("content-encoding", "identity")).strip().lower()
         if status == 200 and encoding not in ("", "identity") and not (inflate and encoding == "gzip"):
-            raise Refusal("malformed", f"compressed ({encoding[:40]}) though identity was asked for")
+            raise Refusal("malformed", f"compressed ({clean(encoding[:40])}) though identity was asked for")
         if status == 200 and not kind.endswith("html"):
             return
         try:
-            told = self._told(self._body(response, MAX_ERROR, whole=False))
+            told = self._told(self._body(response, MAX_ERROR, whole=False, end=end))
         except (httpx2.HTTPError, Refusal):
             told = ""
         if status == 200:
@@ -200,7 +210,10 @@ class Http:
             raise _Again(refusal, _after(response)) if status in RETRIED else refusal
         raise Refusal("refused", message)
 
-    def _body(self, response: httpx2.Response, limit: int, *, whole: bool = True) -> bytes:
+    def _body(
+        self, response: httpx2.Response, limit: int, *, whole: bool = True, end: float | None = None
+    ) -> bytes:
+        """The bytes of a body. end: when (time.monotonic()) it has to be there, however steadily it drips."""
         data = bytearray()
         for chunk in response.iter_raw():
             data += chunk
@@ -208,12 +221,14 @@ class Http:
                 if whole:
                     raise Refusal("malformed", f"a reply of more than {limit} bytes")
                 break
+            if _passed(end):
+                raise Refusal("stalled", "the reply dripped in past its time")
         return bytes(data[:limit])
 
     def _told(self, body: bytes) -> str:
         """What an error's body says, in 300 characters."""
-        text = body.decode("utf-8", "replace")
-        return self.scrub(clean(" ".join(text.split())))[:300]
+        text = self.scrub(body.decode("utf-8", "replace"))[:1000]
+        return clean(" ".join(text.split()))[:300]
 
 
 class Answering:
@@ -234,20 +249,32 @@ class Answering:
     def streams(self) -> bool:
         return str(self.headers.get("content-type", "")).lower().startswith("text/event-stream")
 
+    @property
+    def began(self) -> float:
+        """time.monotonic() at the attempt that was answered: waits before it aren't the answer's."""
+        return float(self._response.request.extensions[BEGAN])
+
     def whole(self) -> bytes:
-        return self._http._body(self._response, MAX_REPLY)
+        """The body. Raises Refusal, OutOfTime."""
+        try:
+            return self._http._body(self._response, MAX_REPLY, end=self._deadline)
+        except Refusal as e:
+            if _passed(self._deadline):
+                raise OutOfTime from e
+            raise
 
     def events(self) -> Iterator[str]:
         """The data of each event of a stream. Raises Refusal, OutOfTime."""
         import httpx2
 
+        self._response.encoding = "utf-8"  # a stream of events is, whatever charset its head names
         source = httpx2.EventSource(cast("httpx2.Response", _Watched(self._response, self._watch)), MAX_EVENT)
         try:
             for event in source:
                 self._last = time.monotonic()
                 yield event.data
         except httpx2.SSEError as e:
-            raise Refusal("malformed", clean(str(e))) from e
+            raise Refusal("malformed", clean(self._http.scrub(str(e)))) from e
 
     def _watch(self, chunk: str) -> None:
         """Called with whatever came, comments that only keep the connection alive included."""
@@ -291,6 +318,8 @@ def _inflated(body: bytes, limit: int) -> bytes:
         raise Refusal("malformed", f"gzip that can't be unpacked: {e}") from e
     if unpacking.unconsumed_tail:
         raise Refusal("malformed", f"a reply of more than {limit} bytes")
+    if not unpacking.eof:
+        raise Refusal("malformed", "gzip that is cut off")
     return data
 
 

@@ -28,6 +28,9 @@ DONE = "[DONE]"
 SPARE_EVENTS = 10_000
 """Events beyond the budget that a stream may have: role, finish and usage messages, keep-alives, a long overrun."""
 
+MAX_CALLS = 1000
+NO_TEXT = "told without a text"
+
 _FINISH: dict[str, Finish] = {
     **dict.fromkeys(
         ("stop", "eos", "eos_token", "stop_sequence", "end_turn", "tool_calls", "tool_use"), "stop"
@@ -94,6 +97,7 @@ class Assembly:
         self._said: list[str] = []
         self._thought: list[str] = []
         self._calls: list[_Call] = []
+        self._latest: dict[int | None, _Call] = {}
         self._ids: list[int] = []
         self._ids_told = True
         self._logprobs: list[TokenLogprob] = []
@@ -133,7 +137,7 @@ class Assembly:
             raise Refusal("malformed", f"a reply that is no UTF-8: {e}") from e
         start = text.lstrip()
         if start.startswith("<"):
-            raise Refusal("not_api", f"a page where JSON was expected: {self._scrub(clean(start[:80]))!r}")
+            raise Refusal("not_api", f"a page where JSON was expected: {clean(self._scrub(start)[:80])!r}")
         if start.startswith(("data:", "event:")):
             lines = (
                 line.removeprefix("data:").strip() for line in start.splitlines() if line.startswith("data:")
@@ -159,12 +163,13 @@ class Assembly:
         try:
             message = _decode(data)
         except (msgspec.DecodeError, RecursionError, UnicodeError) as e:
-            start = self._scrub(clean(data[:80]))
+            start = clean(self._scrub(data)[:80])
             raise Refusal(
-                "malformed", f"expected a message of OpenAI's API, found {start!r}: {clean(str(e))}"
+                "malformed",
+                f"expected a message of OpenAI's API, found {start!r}: {clean(self._scrub(str(e)))}",
             ) from e
         if message.error:
-            told = self._scrub(clean(str(message.error)))[:300]
+            told = clean(self._scrub(_error_text(message.error))[:300])
             raise Refusal("malformed", f"an error in the reply: {told}")
         for choice in message.choices or ():
             if not choice.index:
@@ -191,19 +196,23 @@ class Assembly:
         if choice.logprobs:
             self._logprobs += choice.logprobs.entries()
         if choice.finish_reason:
-            self._finish = str(choice.finish_reason)
+            reason = choice.finish_reason
+            self._finish = self._scrub(reason) if isinstance(reason, str) else NO_TEXT
 
     def _call(self, call: ToolCall, *, parts: bool) -> None:
         """Take a call, or a part of one. Where a stream gives no index, or one index to all, its ids and names tell
         calls apart."""
         function = call.function or Function()
-        last = next((c for c in reversed(self._calls) if call.index in (None, c.index)), None)
+        last = self._latest.get(call.index)
         other = last is not None and (
             (call.id and last.id and call.id != last.id) or (call.index is None and function.name)
         )
         if last is None or other or not parts:
-            last = _Call(call.index)
+            if len(self._calls) == MAX_CALLS:
+                raise Refusal("malformed", f"a reply of more than {MAX_CALLS} calls of tools")
+            last = _Call()
             self._calls.append(last)
+            self._latest |= {call.index: last, None: last}
         last.id = call.id or last.id
         last.name += function.name or ""
         told = function.arguments
@@ -215,8 +224,9 @@ class Assembly:
         self._counts = message.counts() or self._counts
         for key in ("model", "system_fingerprint"):
             told = getattr(message, key)
-            if told and key not in self._server:
-                self._server[key] = short_name(str(told)) if key == "model" else clean(str(told))[:100]
+            if told and isinstance(told, str) and key not in self._server:
+                told = self._scrub(told)
+                self._server[key] = short_name(told) if key == "model" else clean(told[:100])
 
     def _reply(self, *, streamed: bool) -> Reply:
         text = "".join(self._said)
@@ -240,7 +250,7 @@ class Assembly:
             ttft_s=self._first - self._began if timed else None,
             decode_s=self._last - self._first if timed and self.pieces > 1 else None,
             pause_s=self._pause if timed and self.pieces > 1 else None,
-            server=self._server | {"finish_reason": clean(self._finish)[:40]},
+            server=self._server | {"finish_reason": clean(self._finish[:40])},
             logprobs=tuple(self._logprobs),
         )
 
@@ -248,9 +258,8 @@ class Assembly:
 class _Call:
     """A call that comes apart from the text, as far as it has come."""
 
-    def __init__(self, index: int | None) -> None:
-        self.index, self.id = index, ""
-        self.name = self.arguments = ""
+    def __init__(self) -> None:
+        self.id = self.name = self.arguments = ""
 
     def as_text(self) -> str:
         """As Qwen's models write it; a closing tag inside an argument is escaped as JSON allows."""
@@ -259,7 +268,16 @@ class _Call:
 
 
 def _json(value: Any) -> str:
-    return msgspec.json.encode(value).decode()
+    try:
+        return msgspec.json.encode(value).decode()
+    except RecursionError as e:
+        raise Refusal("malformed", "a call's arguments nested too deep") from e
+
+
+def _error_text(error: Any) -> str:
+    """What an error says: a text, or an object with one as its `message`."""
+    told = error.get("message") if isinstance(error, dict) else error
+    return told if isinstance(told, str) else NO_TEXT
 
 
 def short_name(model: str) -> str:

@@ -64,6 +64,7 @@ class EndpointSeat:
         self._elsewhere: Http | None = None
         self._source: Source | None = None
         self._model: str | None = None
+        self._shown: str | None = None
         self._switched: Failure | None = None
         self._silence: float | None = None
         self._asking = 0
@@ -81,7 +82,7 @@ class EndpointSeat:
     @property
     def model(self) -> str | None:
         """The served model's name without its folders, once `ready`."""
-        return None if self._model is None else short_name(self._model)
+        return self._shown
 
     def start(self) -> None:
         """Switch the server to this arm, where there is a command for that, and open the pool of connections."""
@@ -185,7 +186,10 @@ class EndpointSeat:
         if counts is None:
             return replies
         weights = known if len(known) == len(whole) else [max(1, len(reply.text)) for reply in whole]
-        return [_counted(reply, one) for reply, one in zip(whole, share_out(counts, weights), strict=True)]
+        shares = share_out(counts, weights)
+        if shares is None:
+            return replies
+        return [_counted(reply, one) for reply, one in zip(whole, shares, strict=True)]
 
     def kill(self) -> None:
         """Close all connections; requests under way end as failures. The server itself stays as it is."""
@@ -224,8 +228,7 @@ class EndpointSeat:
     ) -> Reply:
         silence = self._allowed_silence()
         longest = 0.0
-        began = last = time.monotonic()
-        beat = began
+        last = beat = time.monotonic()
 
         def on_piece(pieces: int) -> None:
             nonlocal last, longest, beat
@@ -236,13 +239,13 @@ class EndpointSeat:
                 on_beat(pieces)
 
         with http.post(url, body, silence, deadline) as answering:
-            assembly = Assembly(began, http.scrub)
+            last = answering.began
+            assembly = Assembly(last, http.scrub)
             if answering.streams:
                 reply = assembly.stream(answering.events(), max_new_tokens, on_piece)
             else:
                 reply = assembly.whole(answering.whole())
-                longest = time.monotonic() - began
-                reply = msgspec.structs.replace(reply, pause_s=longest)
+                longest = time.monotonic() - answering.began
         self._silence = max(self._silence or 0.0, longest)
         return reply
 
@@ -276,19 +279,22 @@ class EndpointSeat:
         except Refusal as refusal:
             if refusal.kind in ("refused", "server_error") and refusal.message.startswith(NO_LIST):
                 self._model = self._endpoint.model
+                self._shown = None if self._model is None else short_name(self._model)
                 return None
             return msgspec.structs.replace(refusal.failure(), stage="build")
         except (msgspec.DecodeError, RecursionError, UnicodeError) as e:
             return Failure(kind="not_api", message=f"{url}: expected a list of models: {e}", stage="build")
+        scrub = self._http.scrub
         names = [model.id for model in listed.data or () if model.id]
         wanted = self._endpoint.model
         if wanted is not None and names and wanted not in names and wanted not in map(short_name, names):
-            found = ", ".join(short_name(n) for n in names[:5])
+            found = ", ".join(short_name(scrub(n)) for n in names[:5])
             message = f"expected the model {wanted!r} on the server, found: {found}"
             return Failure(kind="refused", message=message, stage="build")
         matching = [n for n in names if wanted in (n, short_name(n))]
         offered = [model.id for model in listed.data or () if model.id and model.loaded] or names
         self._model = matching[0] if matching else wanted or (offered[0] if offered else None)
+        self._shown = None if self._model is None else short_name(scrub(self._model))
         return None
 
 

@@ -23,7 +23,7 @@ from evals.endpoint.acceptance import (
     share_out,
 )
 from evals.endpoint.address import EndpointError, parse_endpoint
-from evals.endpoint.http import Http
+from evals.endpoint.http import Http, Refusal, _inflated
 from evals.endpoint.reply import Reply
 from evals.endpoint.seat import EndpointSeat
 from evals.endpoint.wire import Counts
@@ -201,11 +201,10 @@ def test_what_moved_for_a_batch_is_shared_out_among_it(generated: int, told: boo
 
 
 def test_shares_add_up_and_none_accepts_more_than_it_drafts() -> None:
-    for accepted, drafted, weights in ((7, 9, [1, 50, 3]), (0, 4, [0, 0]), (5, 5, [2, 2, 2, 2]), (0, 0, [4])):
+    for accepted, drafted, weights in ((7, 9, [1, 50, 3]), (5, 5, [2, 2, 2, 2]), (0, 0, [4])):
         shares = share_out(Counts(accepted, drafted), weights)
-        assert all(0 <= s.accepted <= s.drafted for s in shares)
-        if sum(weights):
-            assert (sum(s.accepted for s in shares), sum(s.drafted for s in shares)) == (accepted, drafted)
+        assert shares is not None and all(0 <= s.accepted <= s.drafted for s in shares)
+        assert (sum(s.accepted for s in shares), sum(s.drafted for s in shares)) == (accepted, drafted)
 
 
 @pytest.mark.parametrize(
@@ -271,3 +270,14 @@ def test_lines_of_others_are_not_taken_for_this_answers(tmp_path: Path) -> None:
     steps = LogSource(log, log_pattern(r"\((?P<accepted>\d+)/(?P<drafted>\d+)\)"))
     log.write_text(two)
     assert steps.after(9) == Counts(5, 8), "a pattern of the user's own may tell step by step"
+
+
+def test_where_nothing_weighs_anything_the_shares_are_unknown() -> None:
+    assert share_out(Counts(3, 6), [0, 0]) is None
+
+
+def test_a_number_that_is_cut_off_is_not_read() -> None:
+    assert read_counters(LLAMA) == Reading(6, 3, None, None)
+    assert read_counters(LLAMA[:-1]) is None
+    with pytest.raises(Refusal, match="cut off"):
+        _inflated(gzip.compress(LLAMA * 100)[:-9], 1 << 20)

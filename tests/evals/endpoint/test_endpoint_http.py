@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from evals.endpoint import http
-from evals.endpoint.address import EndpointError, parse_endpoint
+from evals.endpoint.address import EndpointError, parse_endpoint, parse_metrics_url
 from evals.endpoint.reply import Reply
 from evals.endpoint.seat import EndpointSeat, look_at
 from evals.engine.process import OutOfTime, Patience
@@ -295,3 +295,76 @@ def test_a_url_that_cannot_be_asked_is_refused_without_its_secrets(url: str) -> 
 def test_a_url_says_which_base_and_api(url: str, base: str, api: str) -> None:
     found = parse_endpoint(url, "--spec-url")
     assert (found.url, found.api) == (base, api)
+
+
+def test_a_models_name_that_is_the_key_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GATE_API_KEY", KEY)
+    with stub(lambda c, body, n: None, f'{{"data":[{{"id":"{KEY}"}}]}}'.encode()) as (url, _):
+        seat = EndpointSeat(parse_endpoint(url, "--spec-url"), "spec")
+        seat.start()
+        assert seat.ready() is None and seat.model == "[key]"
+        seat.kill()
+
+
+WHOLE = b'{"choices":[{"message":{"content":"hi"},"finish_reason":"stop"}]}'
+
+
+def test_a_reply_that_came_whole_has_no_pause() -> None:
+    with stub(lambda c, body, n: c.sendall(whole("200 OK", "application/json", WHOLE))) as (url, _):
+        reply = ask(url, whole=True)
+    assert isinstance(reply, Reply) and (reply.pause_s, reply.ttft_s, reply.decode_s) == (None, None, None)
+
+
+def test_a_wait_before_another_attempt_is_not_the_answers() -> None:
+    busy = whole("503 Service Unavailable", "application/json", b"{}", "Retry-After: 1")
+    with stub(lambda c, body, n: c.sendall(GOOD if n else busy)) as (url, _):
+        began = time.monotonic()
+        reply = ask(url)
+        took = time.monotonic() - began
+    assert isinstance(reply, Reply) and reply.ttft_s is not None and reply.ttft_s <= took - 1
+
+
+def dripping(connection: socket.socket, body: bytes, number: int) -> None:
+    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n")
+    for _ in range(60):
+        connection.sendall(b" ")
+        time.sleep(0.1)
+
+
+def test_a_body_that_drips_ends_too() -> None:
+    with stub(dripping) as (url, _), pytest.raises(OutOfTime):
+        ask(url, whole=True, deadline=time.monotonic() + 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def drip() -> None:
+            with contextlib.suppress(OSError):
+                dripping(server.accept()[0], b"", 0)
+
+        threading.Thread(target=drip, daemon=True).start()
+        client = http.Http()
+        with pytest.raises(http.Refusal, match="dripped"):
+            client.get(f"http://127.0.0.1:{server.getsockname()[1]}/metrics", 0.5)
+        client.close()
+
+
+@pytest.mark.parametrize("charset", ["idna", "undefined", "utf_16", "hex", "rot13", "punycode"])
+def test_a_stream_is_utf_8_whatever_its_head_says(charset: str) -> None:
+    said = GOOD.replace(b"event-stream", b"event-stream; charset=" + charset.encode())
+    with stub(lambda c, body, n: c.sendall(said)) as (url, _):
+        reply = ask(url)
+    assert isinstance(reply, Reply) and reply.text == "one two"
+
+
+@pytest.mark.parametrize("host", ["-a..b", "a" * 64])
+def test_a_host_that_no_name_server_can_know_is_refused(host: str) -> None:
+    for parse in (parse_endpoint, parse_metrics_url):
+        with pytest.raises(EndpointError):
+            parse(f"http://{host}/", "--url")
+
+
+def test_an_address_without_what_it_cannot_hold() -> None:
+    assert parse_metrics_url("http://h:1/me\ntrics?a=b", "--metrics-url") == "http://h:1/metrics?a=b"
+    client = http.Http()
+    with pytest.raises(http.Refusal, match="no address that can be asked"):
+        client.get(parse_metrics_url("http://h:1/\x01", "--metrics-url"), 1.0)
+    client.close()

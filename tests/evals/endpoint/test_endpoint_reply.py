@@ -211,3 +211,52 @@ def test_a_stream_far_past_its_budget_is_given_up(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(Refusal) as refused:
         streamed(*[say('{"content":"a"}')] * 100, budget=1)
     assert refused.value.kind == "malformed"
+
+
+KEY = "sk-secret-0123456789"
+
+
+def whole_reply(body: str) -> Reply:
+    return Assembly(0.0, lambda text: text.replace(KEY, "[key]")).whole(body.encode())
+
+
+def test_what_goes_on_record_is_without_the_key() -> None:
+    reply = whole_reply(
+        f'{{"model":"{KEY}","system_fingerprint":"{KEY}",'
+        f'"choices":[{{"message":{{"content":"a"}},"finish_reason":"{KEY}"}}]}}'
+    )
+    assert set(reply.server.values()) == {"[key]"}
+
+
+@pytest.mark.parametrize("start", ["<" + "x" * 70, "x" * 70])
+def test_a_start_that_is_shown_holds_no_part_of_the_key(start: str) -> None:
+    with pytest.raises(Refusal) as refused:
+        whole_reply(start + KEY)
+    assert KEY[:4] not in refused.value.message
+
+
+@pytest.mark.parametrize("depth", [1, 900, 960, 980, 995, 2000])
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"model":%s,"choices":[{"message":{"content":"a"},"finish_reason":"stop"}]}',
+        '{"choices":[{"message":{"content":"a"},"finish_reason":%s}]}',
+        '{"error":%s}',
+        '{"choices":[{"message":{"tool_calls":[{"function":{"arguments":%s}}]},"finish_reason":"stop"}]}',
+    ],
+)
+def test_nesting_where_a_text_belongs_is_never_a_traceback(body: str, depth: int) -> None:
+    for opening, closing in ("[]", ('{"a":', "}")):
+        try:
+            reply = whole_reply(body % (opening * depth + "1" + closing * depth))
+        except Refusal as refusal:
+            assert refusal.kind == "malformed"
+        else:
+            assert "model" not in reply.server and "[" not in reply.server["finish_reason"]
+
+
+def test_a_flood_of_calls_is_refused() -> None:
+    parts = [f'{{"index":{n},"function":{{"name":"f"}}}}' for n in range(1001)]
+    assert streamed(called(*parts[:1000]), say("{}", '"stop"')).text.count("<tool_call>") == 1000
+    with pytest.raises(Refusal, match="calls of tools"):
+        streamed(called(*parts))
