@@ -253,7 +253,7 @@ def test_a_start_that_does_as_the_same_prompt_did_before_is_no_other(scene, coun
     assert "unstable-start" not in scene.codes()
 
 
-@pytest.mark.parametrize("drafted", [10**10, 10**25, 10**400])
+@pytest.mark.parametrize("drafted", [10**10, 10**25, 10**400], ids=["e10", "e25", "e400"])
 def test_a_counter_beyond_any_answer_is_not_believed_and_breaks_nothing(scene, drafted):
     scene.probe("w1", "start", accepted=0, drafted=drafted)
     assert scene.verdict().decision == "serve"
