@@ -246,6 +246,7 @@ class EndpointSeat:
             else:
                 reply = assembly.whole(answering.whole())
                 longest = time.monotonic() - answering.began
+                reply = msgspec.structs.replace(reply, pause_s=longest)
         self._silence = max(self._silence or 0.0, longest)
         return reply
 

@@ -10,7 +10,7 @@ every reply to a prompt may be the network's, so it only leaves the task unread.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from statistics import median
 
 from gate.evidence import AnswerFacts, Evidence
@@ -37,15 +37,14 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Finding]:
     plain, arm = _by_prompt(evidence.plain.answers), _by_prompt(evidence.spec.answers)
     by_prompt = {prompt: _compared(plain[prompt], arm[prompt]) for prompt in evidence.prompts}
     alone = evidence.spec.arm.concurrency == 1
-    rates = [found[OF_A_BATCH] for found in by_prompt.values() if OF_A_BATCH in found]
-    most_slow = 2 * sum(_late(times, policy.thresholds) for times in rates) > len(rates)
+    most_slow = {what for what in (OF_A_BATCH, WHOLE) if _on_most(what, by_prompt.values(), policy)}
     seen = False
     for prompt, found in by_prompt.items():
         for what, times in found.items():
             if not _late(times, policy.thresholds) or not (alone or what == OF_A_BATCH):
                 continue
             most, mine = max(times[0]), min(times[1])
-            if what == OF_A_BATCH and not most_slow and mine < ONCE * most:
+            if what in (OF_A_BATCH, WHOLE) and what not in most_slow and mine < ONCE * most:
                 continue
             if what == PAUSE and _faster(found.get(OF_A_BATCH)):
                 continue
@@ -63,6 +62,12 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Finding]:
             break
     if alone and not seen:
         yield from _once(evidence)
+
+
+def _on_most(what: str, prompts: Iterable[Mapping[str, Times]], policy: Policy) -> bool:
+    """Whether that time is late on more than half of the prompts of which it is known."""
+    times = [found[what] for found in prompts if what in found]
+    return 2 * sum(_late(each, policy.thresholds) for each in times) > len(times)
 
 
 def _once(evidence: Evidence) -> Iterator[Finding]:
@@ -135,7 +140,14 @@ def _hundred(answer: AnswerFacts) -> float | None:
     return 100 / answer.rate if answer.rate else None
 
 
+def _whole(answer: AnswerFacts) -> float | None:
+    """Seconds of a hundred tokens of a reply that came whole, by all of its time."""
+    whole = answer.ttft_s is None and answer.pause_s is not None and answer.tokens
+    return 100 * answer.pause_s / answer.tokens if whole and answer.pause_s is not None else None
+
+
 PAUSE = "the longest pause"
+WHOLE = "a hundred tokens of a whole reply"
 OF_A_BATCH = "a hundred tokens"
 """All that is measured under load: when each of several requests gets its turn is chance."""
 
@@ -143,6 +155,7 @@ MEASURES: dict[str, Callable[[AnswerFacts], float | None]] = {
     "the first token": lambda answer: answer.ttft_s,
     PAUSE: _pause,
     OF_A_BATCH: _hundred,
+    WHOLE: _whole,
 }
 
 RULE = TaskRule(

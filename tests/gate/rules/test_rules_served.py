@@ -133,8 +133,10 @@ def test_a_step_of_several_tokens_may_take_longer_where_the_reply_is_faster(serv
 def test_the_time_of_a_reply_that_came_whole_is_no_pause(served) -> None:  # type: ignore[no-untyped-def]
     for arm, seconds in (("plain", 0.4), ("mtp@1", 20.0)):
         served.change_all(arm=arm, pause_s=seconds, ttft_s=None, decode_s=None)
-    assert not late(served)
-    served.change_all(ttft_s=0.1)
+    assert {what for _, _, what in late(served)} == {"a hundred tokens of a whole reply"}
+    served.change_all(ids=tuple(range(10, 600)), text="longer", pause_s=1.0)
+    assert not late(served), "a longer reply takes longer"
+    served.change_all(ttft_s=0.1, pause_s=20.0)
     assert not late(served), "plain's came whole"
     for arm, seconds in (("plain", 0.4), ("mtp@1", 20.0)):
         served.change_all(arm=arm, ttft_s=None, decode_s=seconds)
