@@ -170,8 +170,9 @@ def _ask_again(
     """Decode turns beside the plan's, those that aren't on record yet."""
     done = {a.key for a in RunReader(run).answers()}
     turns = [turn for turn in turns if turn.key not in done]
-    if turns:
-        progress.say(f"asking {len(turns)} times more, to tell which layer of the server differs")
+    if not turns:
+        return
+    progress.say(f"asking {len(turns)} times more, to tell which layer of the server differs")
     with Decoding(plan, only=turns, served=seats) as decoding:
         for answer in decoding:
             writer.answer(answer)

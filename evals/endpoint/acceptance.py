@@ -141,8 +141,8 @@ def read_counters(metrics: bytes, model: str | None = None) -> Reading | None:
         if match["name"] == STARTED:
             started.append(match["value"])
         stem = match["name"].removesuffix(b"_total")
-        what = next((w for end, w in COUNTERS.items() if stem.endswith(end.encode())), None)
-        if what is None or stem in gauges:
+        end = next((end for end in COUNTERS if stem.endswith(end.encode())), None)
+        if end is None or stem in gauges:
             continue
         try:
             value = float(match["value"])
@@ -152,8 +152,8 @@ def read_counters(metrics: bytes, model: str | None = None) -> Reading | None:
             return None
         labels = (match["labels"] or b"").decode("utf-8", "replace")
         label = MODEL.search(labels)
-        kind = stem.decode()[: -len(next(end for end in COUNTERS if stem.endswith(end.encode())))]
-        by_name = sums[kind, label["model"] if label else ""].setdefault(what, {})
+        kind = stem.decode().removesuffix(end)
+        by_name = sums[kind, label["model"] if label else ""].setdefault(COUNTERS[end], {})
         by_name[match["name"]] = by_name.get(match["name"], 0.0) + value
     told = {key: found for key, found in sums.items() if {"drafted", "accepted"} <= found.keys()}
     mine = [key for key in told if model is not None and model in (key[1], short_name(key[1]))]

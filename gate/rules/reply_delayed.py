@@ -142,8 +142,9 @@ def _hundred(answer: AnswerFacts) -> float | None:
 
 def _whole(answer: AnswerFacts) -> float | None:
     """Seconds of a hundred tokens of a reply that came whole, by all of its time."""
-    whole = answer.ttft_s is None and answer.pause_s is not None and answer.tokens
-    return 100 * answer.pause_s / answer.tokens if whole and answer.pause_s is not None else None
+    if answer.ttft_s is not None or answer.pause_s is None or not answer.tokens:
+        return None
+    return 100 * answer.pause_s / answer.tokens
 
 
 PAUSE = "the longest pause"

@@ -13,8 +13,6 @@ import os
 import shutil
 import subprocess
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,7 +21,7 @@ from filelock import FileLock
 
 from evals.export.environment import clean_environment, environment_dir, exporter_python
 from tests.evals.checkpoints import MODELS, read, write
-from tests.fixtures.served import free_port
+from tests.fixtures.served import free_port, is_well
 
 HERE = Path(__file__).parent
 PINS = HERE / "constraints.txt"
@@ -111,7 +109,7 @@ def transformers_servers(python: Path, site: Path, *models: Path) -> Iterator[li
             log.close()
         end = time.monotonic() + 600
         for port, model, process in zip(ports, models, started, strict=True):
-            while not _well(port):
+            while not is_well(port):
                 told = (model.parent / f"{model.name}.log").read_text()[-2000:]
                 assert process.poll() is None and time.monotonic() < end, f"no server: {told}"
                 time.sleep(0.2)
@@ -120,11 +118,3 @@ def transformers_servers(python: Path, site: Path, *models: Path) -> Iterator[li
         for process in started:
             process.kill()
             process.wait()
-
-
-def _well(port: int) -> bool:
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5) as reply:
-            return bool(reply.status == 200)
-    except (urllib.error.URLError, OSError):
-        return False

@@ -14,9 +14,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
-import numpy as np
-import openvino
-import openvino_genai
 import pytest
 
 from evals import sample
@@ -32,6 +29,7 @@ from evals.types import Answer
 from sandbox.bubblewrap import Bubblewrap
 from tasks.folder import builtin_tasks
 from tasks.variants import variants
+from tests.fixtures.pictures import asked_about_colours
 
 TASKS = {task.name: task for task in builtin_tasks()}
 SIZE_LIMIT = 15_000_000
@@ -113,25 +111,8 @@ def test_what_separates_the_arms_is_a_divergence_and_no_fault(answers: list[Answ
 
 @pytest.mark.engine
 def test_a_picture_is_answered_by_both_arms() -> None:
-    folder = str(sample.sample_dir())
-    rendered = (
-        "<|im_start|>user\n<|vision_start|><|image_pad|><|vision_end|>What colour is this picture?<|im_end|>\n"
-        "<|im_start|>assistant\n"
-    )
-    for head in (False, True):
-        scheduler = openvino_genai.SchedulerConfig()
-        scheduler.cache_size, scheduler.enable_prefix_caching = 1, False
-        draft = {"draft_model": openvino_genai.draft_model(folder, "CPU")} if head else {}
-        pipeline = openvino_genai.ContinuousBatchingPipeline(folder, scheduler, "CPU", draft)
-        config = openvino_genai.GenerationConfig()
-        config.max_new_tokens, config.do_sample, config.apply_chat_template = 30, False, False
-        config.set_eos_token_id(pipeline.get_tokenizer().get_eos_token_id())
-        if head:
-            config.num_assistant_tokens = 1
-        for colour, rgb in {"red": (220, 30, 30), "blue": (40, 60, 220)}.items():
-            picture = openvino.Tensor(np.full((256, 256, 3), rgb, np.uint8))
-            answer = pipeline.generate([rendered], images=[[picture]], generation_config=[config])[0].texts[0]
-            assert colour in answer
+    for colour, answer in asked_about_colours(sample.sample_dir()):
+        assert colour in answer
 
 
 def test_both_graphs_ask_for_the_kv_cache_that_the_card_names() -> None:

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import openvino
-import openvino_genai
 import pytest
 
 from evals.export.environment import clean_environment
@@ -31,6 +30,7 @@ from tests.export.sources import (
     Source,
     command,
 )
+from tests.fixtures.pictures import asked_about_colours
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -78,25 +78,8 @@ def test_an_exported_directory_is_asked_about_a_picture(
     source: Source, weight_format: WeightFormat, exported: Exported
 ) -> None:
     """Every checkpoint of the family is a vision-language one; plain and with its head it says which colour it sees."""
-    folder = str(exported(source, weight_format))
-    rendered = (
-        "<|im_start|>user\n<|vision_start|><|image_pad|><|vision_end|>What colour is this picture?<|im_end|>\n"
-        "<|im_start|>assistant\n"
-    )
-    for head in (False, True):
-        scheduler = openvino_genai.SchedulerConfig()
-        scheduler.cache_size, scheduler.enable_prefix_caching = 1, False
-        draft = {"draft_model": openvino_genai.draft_model(folder, "CPU")} if head else {}
-        pipeline = openvino_genai.ContinuousBatchingPipeline(folder, scheduler, "CPU", draft)
-        config = openvino_genai.GenerationConfig()
-        config.max_new_tokens, config.do_sample, config.apply_chat_template = 30, False, False
-        config.set_eos_token_id(pipeline.get_tokenizer().get_eos_token_id())
-        if head:
-            config.num_assistant_tokens = 1
-        for colour, rgb in {"red": (220, 30, 30), "blue": (40, 60, 220)}.items():
-            picture = openvino.Tensor(np.full((256, 256, 3), rgb, np.uint8))
-            answer = pipeline.generate([rendered], images=[[picture]], generation_config=[config])[0]
-            assert colour in answer.texts[0]
+    for colour, answer in asked_about_colours(exported(source, weight_format)):
+        assert colour in answer
 
 
 @pytest.mark.parametrize("name", ["qwen3_5", "qwen3_5_moe"])
